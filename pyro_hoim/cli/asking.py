@@ -22,7 +22,15 @@ from ..runs.container import read_kind
 from ..schema import Domain
 from .options import Command, click_option
 from .output import echo_json, flag, is_terminal, model_in, say
-from .reading import UnseenLabels, file_options, read_counts, read_known, score_seen, seen_lines
+from .reading import (
+    UnseenLabels,
+    file_options,
+    read_counts,
+    read_known,
+    read_mixed,
+    score_seen,
+    seen_lines,
+)
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 SAFE_CSV = click.option(
@@ -129,7 +137,8 @@ def with_rows(family: Family, question: Question, file: Path, targets: Sequence[
     check_names(targets, domain.names, "--target")
     check_unique(targets, "--target")
     if family.data_type == "numbers":
-        rows, absent = read_counts(domain, file, question.values.get("vocab"), targets, question.values)
+        known = read_mixed(family, question.stored, file, question.values, targets)
+        rows, absent = known or read_counts(domain, file, question.values.get("vocab"), targets, question.values)
         if absent and len(targets) > 1:
             problem = f"the file lacks {listed(sorted(absent))}, and every other column must be known"
             raise conflict("--target", problem, "predict one column at a time")
@@ -153,10 +162,13 @@ def parse_given(given: tuple[str, ...], domain: Domain, data_type: str) -> Mappi
         if name in words:
             raise refused("--given", f"column {name!r} is fixed twice", code="repeated-name")
         words[name] = word
+    labelled = {name: word for name, word in words.items() if domain[name].is_finite}
     if data_type == "labels":
         return domain.encode_state(words)
-    numbers: dict[str, float] = {}
+    numbers: dict[str, float] = {**domain.encode_state(labelled)}
     for name, word in words.items():
+        if name in labelled:
+            continue
         try:
             numbers[name] = float(word)
         except ValueError:

@@ -16,18 +16,18 @@ from scipy import sparse
 
 from ..core.command.reading import Pieces, cut_columns, distinct_rows, read_cells, weighted
 from ..core.command.rows import Fractions
-from ..core.family import Source, families
+from ..core.family import Family, Source, Stored, families
 from ..core.prediction import extend_rows
 from ..core.words import listed, whole
 from ..data.bins import cuts_of
 from ..data.columns import ColumnOptions, encode_columns
-from ..data.counts import CountTable, digest, kind_of_table, read_matrix, read_names
-from ..data.encoding import level_order
+from ..data.counts import CountTable, digest, kind_of_table, read_matrix, read_names, repeated_rows
+from ..data.encoding import level_order, parse_counts
 from ..data.files.table_file import CsvColumns
 from ..data.observations import Observations
 from ..data.readers import Source as CellSource
 from ..data.sources import RowSource
-from ..errors import check_names, conflict
+from ..errors import check_names, conflict, refused
 from ..families import add_info
 from ..runs.container import read_kind
 from ..schema import Domain
@@ -390,3 +390,30 @@ def read_counts(
     joined = sparse.hstack([sparse.csr_matrix(table.matrix), empty]) if is_sparse else np.hstack([table.matrix, empty])
     table_of_model = CountTable.from_matrix(joined, [*present, *absent], kind=kind, source=str(file))
     return table_of_model.columns(domain.names), set(absent)
+
+
+def read_mixed(
+    family: Family, stored: Stored, file: Path, values: Mapping[str, Any], optional: Sequence[str] = ()
+) -> tuple[CountTable, set[str]] | None:
+    """Rows of a file for a model of numbers some of whose columns have labels; None for other models.
+
+    Also which of the ``optional`` columns the file lacks, whose values are then of no account.
+    """
+    if not any(variable.is_finite for variable in stored.domain):
+        return None
+    if file.suffix == ".npz":
+        raise refused(file, "the model has columns with labels, which a .npz file does not hold", code="wrong-type")
+    if values.get("vocab") is not None:
+        raise conflict("--vocab", f"belongs to a .npz file, received {file}, whose header names its columns")
+    cells = _cells(file, values)
+    names = [name for name in stored.domain.names if name in cells.header]
+    absent = {name for name in optional if name not in names}
+    frame = pd.DataFrame({name: list(cells.column(name)) for name in names}, dtype=object)
+    rows = family.encoded(stored, frame, str(file), sorted(absent))
+    assert rows is not None
+    # A row is one observation, or as many as its count says.
+    count = (stored.info.get("reading") or {}).get("count_column", "count")
+    if count in cells.header and count not in stored.domain:
+        times = parse_counts(cells.column(count), name=f"column {count!r}", where=cells.where, fractional=False)
+        rows = rows.rows(repeated_rows(times, rows.matrix, str(file)))
+    return rows, absent

@@ -58,7 +58,9 @@ from .auto import RootAuto
 from .effects import RootEffects, with_errors
 from .energy import GeneralizedRootEnergy
 from .file import RootFile
+from .frames import RootColumns
 from .law import GeneralizedRoot
+from .mixed_table import AUTO, ONE_FOR_ALL, FamilyWords, MixedSource
 from .nodes.columns import Families, NodeFamilies
 from .nodes.families import NodeFamily, node_family
 from .regress.fit import fit_root_path, fit_roots
@@ -68,6 +70,7 @@ from .study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_te
 from .study.baselines import kept_independent
 from .study.prediction import RootPrediction, predict_roots
 from .study.scores import RootModel, draw_roots, exact_log_partition
+from .study.sets import levels_of, sets_by_strength
 
 # The fit of a generalized root model of counts or of real numbers, with its rows.
 
@@ -93,9 +96,11 @@ LEVEL = Option(
 ROOT_OPTIONS = (
     Option(
         "family",
-        "Distribution of a column given all others.",
-        choices=("poisson", "truncated-poisson", "exponential", "gaussian"),
-        default="poisson",
+        f"Distribution of a column given all others: {', '.join(ONE_FOR_ALL)}, auto, which chooses by the values of "
+        "every column and takes text, too, or COL=FAMILY, where a family is binary, category, count, bounded:M (a "
+        "count up to M), positive or real.  [default: poisson]",
+        multiple=True,
+        metavar="FAMILY|auto|COL=FAMILY",
     ),
     Option(
         "l1",
@@ -241,31 +246,39 @@ class _RootPlan:
     """Learning a generalized root model with falling penalties."""
 
     asked: Asked
-    family: NodeFamily
+    words: FamilyWords
     l1: tuple[float, ...]
     rate: float | None
 
-    def read(self) -> _CountSource:
-        """The counts or real numbers."""
+    def read(self) -> _CountSource | MixedSource:
+        """The counts or numbers, or columns of several kinds."""
         asked = self.asked
-        reading = Reading.of(asked.values)
-        return _CountSource.read(asked.source or "", asked.columns, asked["vocab"], self.family, reading, asked.cells)
+        reading, family = Reading.of(asked.values), self.words.one
+        if family is None:
+            if asked["vocab"] is not None:
+                raise conflict("vocab", f"belongs to a .npz file of one family, received {option('family', AUTO)}")
+            chosen = parse_columns(asked.columns)
+            return MixedSource.read(asked.source or "", chosen, self.words, reading, asked.cells)
+        return _CountSource.read(asked.source or "", asked.columns, asked["vocab"], family, reading, asked.cells)
 
-    def complete(self, source: _CountSource) -> _CountSource:
+    def complete(self, source: _CountSource | MixedSource) -> _CountSource | MixedSource:
         """The same rows, refused where they have fewer columns than the order asked for."""
-        order, columns = only(self.asked, "order"), len(source.rows.domain)
+        order, columns = only(self.asked, "order"), _num_columns(source)
         if order is not None and order > columns:
             raise out_of_range("order", f"1 to {columns} (the number of columns)", received=order)
         return source
 
-    def split(self, source: _CountSource) -> Fractions:
+    def split(self, source: _CountSource | MixedSource) -> Fractions:
         """A fifth of the rows is held out, and another one where several penalties are compared."""
         return held_out_split(source.rows.num_rows, len(self.l1) > 1)
 
     def run(self, request: Request) -> RootAnalysis:
         """Learn from the training rows."""
         asked, source = self.asked, request.source
-        num_columns, order, full = len(source.rows.domain), only(asked, "order"), asked["full"]
+        num_columns, order, full = _num_columns(source), only(asked, "order"), asked["full"]
+        family = source.columns if isinstance(source, MixedSource) else self.words.one
+        assert family is not None
+        families = NodeFamilies.of(family.families if isinstance(family, RootColumns) else family, source.rows.domain)
         rows, columns = plural(request.parts["train"].num_rows, "row"), plural(num_columns, "column")
         request.begin(f"learning {columns} from {rows}")
         settings = RootSettings(
@@ -280,7 +293,7 @@ class _RootPlan:
             return fit_root_path(
                 *learned,
                 order=order,
-                full=self.family.name == "gaussian" if full is None else full,
+                full=families.is_gaussian if full is None else full,
                 refit=asked["refit"],
                 settings=settings,
                 run=RunOptions(request.checkpoint / f"roots-{order}.safetensors", request.resume, request.progress),
@@ -288,7 +301,7 @@ class _RootPlan:
 
         return analyse_roots(
             request.parts,
-            self.family,
+            family,
             order=min(3, num_columns) if order is None else order,
             l1=self.l1,
             false_discovery_rate=self.rate,
@@ -299,25 +312,26 @@ class _RootPlan:
         )
 
 
+def _num_columns(source: Source) -> int:
+    """Number of columns of a table; a category is one."""
+    return len(source.columns.columns) if isinstance(source, MixedSource) else len(source.rows.domain)
+
+
 def plan_roots(asked: Asked) -> _RootPlan:
     """Options checked against each other."""
-    family, maximum, order = asked["family"], asked["maximum"], only(asked, "order")
+    order = only(asked, "order")
     if asked.source is None:
         raise unexpected(
             option("model", "grm"), "a FILE of counts or numbers, or classic3", received="none", code="conflict"
         )
-    if family == "truncated-poisson" and maximum is None:
-        raise conflict("maximum", f"{option('family', family)} needs its largest count")
-    if family != "truncated-poisson" and maximum is not None:
-        belongs, received = (option("family", name) for name in ("truncated-poisson", family))
-        raise conflict("maximum", f"belongs to {belongs}, received {received}")
+    words = FamilyWords.parse(asked["family"], asked["maximum"])
     if order is not None and order < 1:
         raise out_of_range("order", "a whole number of at least 1", received=order)
     penalties = parse_l1(asked["l1"])
     if len(penalties) > 1 and asked.split is not None and not asked.split[1] > 0:
         problem = "several penalties are compared on validation rows"
         raise refused("l1", problem, f"pass {option('split')}, such as 0.7,0.1,0.2", code="conflict")
-    return _RootPlan(asked, node_family(family, maximum), penalties, parse_rate(asked["false_discovery_rate"]))
+    return _RootPlan(asked, words, penalties, parse_rate(asked["false_discovery_rate"]))
 
 
 def parse_rate(words: str) -> float | None:
@@ -415,15 +429,16 @@ class RootFamily(Family):
 
     @override
     def record_of(self, model: RootFitResult | GeneralizedRoot | GeneralizedRootEnergy) -> RootFile:
-        info = dict[str, Any]()
+        info, tensors = dict[str, Any](), dict[str, torch.Tensor]()
         if isinstance(model, RootFitResult):
             info = {"columns": list(model.domain.names), "fixed_columns": dict(model.fixed_columns)}
             if model.families.common is None and model.fixed_columns:
                 info |= {"fixed_kinds": {name: model.domain[name].kind for name in model.fixed_columns}}
             info |= {} if model.columns is None else {"frame": model.columns.to_json()}
             info |= {"rows": model.num_rows, "refit": None if model.refit is None else model.refit.method}
+            tensors = {} if model.scales is None else {"root_scales": model.scales}
         families = model.free_families if isinstance(model, RootFitResult) else model.families
-        return RootFile(model.structure, model.psi, families, info)
+        return RootFile(model.structure, model.psi, families, info, tensors)
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
@@ -479,7 +494,7 @@ class RootFamily(Family):
             num_rows=rows,
             log_pseudo_likelihood=None if refit is None or rows is None else -refit.pseudo_nll * rows,
             status=status,
-            method="penalised regressions" + ("" if refit is None else f", refit {refit.method!r}"),
+            method=_method(file, None if refit is None else refit.method),
         )
 
     @override
@@ -569,21 +584,17 @@ class RootFamily(Family):
     def predict(self, question: Question) -> Answer:
         """A column given all others: of numbers the mean, of labels probabilities, and how far off the file's are."""
         model, table, target = model_of(question), question.rows, question["target"]
-        columns, level = question.stored.model.columns, question["level"]
+        level = question["level"]
         check_support(table, question.stored.model.column_families)
 
         def predicted(rows: CountTable) -> RootPrediction | Prediction:
-            found = predict_roots(model, rows, target, is_known=question.has_target)
-            if columns is None or not isinstance(found, Prediction):
-                return found
-            return replace(found, labels=columns[target].levels)
+            return predict_roots(model, rows, target, is_known=question.has_target)
 
         prediction = predicted(table)
         if isinstance(prediction, Prediction):
             return prediction_answer(question, cast(Callable[[Any], Prediction], predicted))
-        origin = 0.0 if columns is None else columns[target].origin
-        values = {} if prediction.values is None else {target: prediction.values + origin}
-        figures = {"mean": prediction.mean + origin, "std": prediction.std}
+        values = {} if prediction.values is None else {target: prediction.values}
+        figures = {"mean": prediction.mean, "std": prediction.std}
         # The keys that predictions of labels have, too, with errors in place of accuracies.
         json = {
             "target": target,
@@ -594,16 +605,16 @@ class RootFamily(Family):
             "mae": prediction.mae,
             "mean_rmse": prediction.mean_rmse,
             "log_loss": prediction.log_loss,
-            "mean_prediction": float(figures["mean"].mean()) if len(prediction.mean) else None,
+            "mean_prediction": float(prediction.mean.mean()) if len(prediction.mean) else None,
             "predicted_rows": table.num_rows,
             "approximate_rows": 0,
             "kind": "exact",
         }
-        lines = _describe(prediction, table.num_rows, origin)
+        lines = _describe(prediction, table.num_rows)
         # Intervals where columns have families of their own; pages and files of one family are as ever.
         if model.energy.families.common is None or "level" in question.given:
             low, high = prediction.interval(level)
-            figures |= {"low": low + origin, "high": high + origin}
+            figures |= {"low": low, "high": high}
             json |= {"level": level, "coverage": prediction.is_inside(level)}
             if prediction.values is not None and len(low):
                 share = f"{json['coverage']:.1%} of the values are in their {level * 100:g}% interval"
@@ -622,41 +633,80 @@ class RootFamily(Family):
 
     @override
     def interactions(self, question: Question) -> Answer:
-        """Tuples of two and more columns by the size of their coefficients, of real numbers per standard deviation."""
-        energy = model_of(question).energy
-        scales: dict[str, float] = question.stored.info.get("scales", {})
+        """Sets of two and more columns by the size of their coefficients, of real numbers per standard deviation."""
+        file: RootFile = question.stored.model
+        energy, scales = file.energy(torch.float64), file.info.get("scales", {})
         values: list[float] = energy.coefficients.tolist()
         terms = [
             RootTerm(key, names, value) for (key, names), value in zip(energy.structure.names, values, strict=True)
         ]
-        # Terms of several columns, by their size in comparable units.
+        # Terms of several columns, by their size in comparable units; those of a set of columns stay together.
         pairs = [(term, standardise_term(term, scales)) for term in terms if term.key[1] > 1]
-        pairs = sorted(pairs, key=lambda pair: -abs(pair[1].coefficient))
-        positions, left_out = top_interactions([term.names for term, _ in pairs], question["top"])
-        pairs = [pairs[position] for position in positions]
+        if energy.families.common is None:
+            several = [term for term, _ in pairs]
+            sets = sets_by_strength(several, file.tensors.get("root_scales"), file.domain, file.set_of)
+            places = {id(term): place for place, term in enumerate(term for one in sets for term in one.terms)}
+            pairs = sorted(pairs, key=lambda pair: places[id(pair[0])])
+        else:
+            pairs = sorted(pairs, key=lambda pair: -abs(pair[1].coefficient))
+        edges = [file.set_of(term.names) for term, _ in pairs]
+        positions, left_out = top_interactions(edges, question["top"])
+        pairs, edges = [pairs[i] for i in positions], [edges[i] for i in positions]
         rows: list[dict[str, Any]] = [tuple_json(term) for term, _ in pairs]
+        if file.columns is not None:
+            levels = [levels_of(file.columns, term.names) for term, _ in pairs]
+            zipped = zip(rows, edges, levels, strict=True)
+            rows = [{**row, "edge": list(edge), "levels": dict(level)} for row, edge, level in zipped]
         if scales:
             rows = [{**row, "standardised": scaled.coefficient} for row, (_, scaled) in zip(rows, pairs, strict=True)]
         head = ["interaction", *(["per SD"] if scales else []), "coefficient", "tensor entry", "root"]
         cells = [
             [
-                short_edge(row["edge"], _EDGE),
+                short_edge(list(term.names), _EDGE),
                 *([coefficient(row["standardised"])] if scales else []),
                 coefficient(row["coefficient"]),
                 coefficient(row["value"]),
                 str(row["root"]),
             ]
-            for row in rows
+            for row, (term, _) in zip(rows, pairs, strict=True)
         ]
-        lines = [*columns_of(head, cells), *more_interactions(left_out)]
-        if scales:
-            lines.append(
-                "(per SD: of columns divided by their standard deviations among the training rows; coefficient and "
-                "tensor entry are in units of the columns)"
-            )
-        elif any(variable.kind == "real" for variable in energy.domain):
-            lines.append("(in units of the columns: the model file does not hold their standard deviations)")
+        lines = [*columns_of(head, cells), *more_interactions(left_out), *_unit_notes(file)]
         return Answer({"interactions": rows, "left_out": left_out}, lines)
+
+
+def _unit_notes(file: RootFile) -> list[str]:
+    """What the columns of a list of interactions are in."""
+    scales, families = file.info.get("scales", {}), file.families
+    reals = [v.name for v, family in zip(file.structure.domain, families, strict=True) if family.name == "gaussian"]
+    if families.common is not None and scales:
+        words = "of columns divided by their standard deviations among the training rows"
+        return [f"(per SD: {words}; coefficient and tensor entry are in units of the columns)"]
+    if families.common is not None:
+        is_real = any(variable.kind == "real" for variable in file.structure.domain)
+        return ["(in units of the columns: the model file does not hold their standard deviations)"] * is_real
+    # Beside columns without units, those that have some are named.
+    notes = list[str]()
+    if scales:
+        words = f"(per SD: {listed(reals)} divided by {'its' if len(reals) == 1 else 'their'} standard deviation"
+        notes.append(f"{words}{'s' * (len(reals) > 1)} among the training rows, all other columns as they are)")
+    elif reals:
+        notes.append(f"({listed(reals)} in units of the table: the model file does not hold standard deviations)")
+    positive = [v.name for v in file.structure.domain if v.kind == "positive"]
+    if positive:
+        notes.append(
+            f"({listed(positive)} in units of the table: {'a' if len(positive) == 1 else ''} positive "
+            f"number{'s' * (len(positive) > 1)}, whose root the coefficient multiplies)"
+        )
+    if families.blocks:
+        notes.append("(a category has a coefficient for every level; those of a set are good up to a constant)")
+    return notes
+
+
+def _method(file: RootFile, refit: str | None) -> str:
+    """How the coefficients of a model came about, as far as its file says."""
+    if not file.info.keys() & {"refit", "l1", "rows"}:
+        return "stated coefficients"
+    return "penalised regressions" + ("" if refit is None else f", refit {refit!r}")
 
 
 def model_of(question: Question) -> RootModel:
@@ -679,10 +729,10 @@ def _check_evidence(values: Mapping[str, float], file: RootFile) -> None:
             raise out_of_range("given", f"{expected} for {name!r}", received=f"{value:g}")
 
 
-def _describe(prediction: RootPrediction, rows: int, origin: float) -> list[str]:
+def _describe(prediction: RootPrediction, rows: int) -> list[str]:
     lines = [f"target           {prediction.target}", f"rows             {rows:.12g}"]
     if rows:
-        lines.append(f"mean prediction  {number_text(float(prediction.mean.mean()) + origin)}")
+        lines.append(f"mean prediction  {number_text(float(prediction.mean.mean()))}")
     if prediction.values is None:
         return [*lines, "error            not available (the file has no column of the target)"]
     return [

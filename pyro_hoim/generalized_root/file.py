@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self, get_args
@@ -20,7 +20,7 @@ from ..schema import Domain, NumberKind, Variable
 from .energy import GeneralizedRootEnergy
 from .frames import FRAME_RULE, RootColumns
 from .nodes.columns import Families, NodeFamilies
-from .nodes.families import family_from_json, family_to_json, node_family
+from .nodes.families import IndicatorFamily, family_from_json, family_to_json, node_family
 from .regress.errors import RootErrors, check_errors
 from .structure import RootStructure
 
@@ -114,6 +114,17 @@ class RootFile(ModelRecord):
                 check_exact_shape(self.tensors[name], (size,), f"tensors[{name!r}]")
         check_names(self.info.get("typical", {}), self.structure.domain.names, "info['typical']", noun="column")
         check_errors(self.tensors, self.structure.num_terms)
+        scales = self.tensors.get("root_scales")
+        if scales is not None:
+            check_exact_shape(scales, (size, max(2, self.structure.order)), "tensors['root_scales']")
+
+    def set_of(self, variables: Sequence[str]) -> tuple[str, ...]:
+        """The columns of some variables of the model, a category as one."""
+        if self.columns is not None:
+            return self.columns.set_of(variables)
+        each = [self.families[self.structure.domain.index(name)] for name in variables]
+        pairs = zip(variables, each, strict=True)
+        return tuple(dict.fromkeys(one.category if isinstance(one, IndicatorFamily) else n for n, one in pairs))
 
     @property
     def fixed(self) -> dict[str, float]:
@@ -147,9 +158,11 @@ class RootFile(ModelRecord):
         stated = self.info.get("fixed_families", {})
         each = dict(zip(self.structure.domain.names, self.families, strict=True))
         for variable in self.domain:
+            if variable.name in each:
+                continue
             if variable.name in stated:
                 each[variable.name] = family_from_json(stated[variable.name])
-            elif variable.name not in each:
+            else:
                 each[variable.name] = self.families.common or node_family(_BY_KIND[variable.kind])
         return NodeFamilies.of(each, self.domain)
 

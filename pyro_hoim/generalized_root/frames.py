@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ..core.words import listed
+from ..core.words import in_python, listed, option
 from ..data.columns import left_out_of_numbers
 from ..data.encoding import encode_column, factorise, is_empty, labels_of_values, level_order, meaning_of, to_numbers
 from ..data.frames import FrameLike, as_frame, is_frame
@@ -67,7 +67,7 @@ _WORDS: Mapping[str, str] = {
     "gaussian": "gaussian",
     "real": "gaussian",
 }
-_SAY = "binary, category, count (poisson), bounded:M, positive (exponential), real (gaussian) or a node family"
+_SAY = "binary, category, count (poisson), bounded:M, positive (exponential) or real (gaussian)"
 _BOUNDED = re.compile(r"bounded:([1-9]\d*)")
 _DTYPES = re.compile(
     r"bool(ean)?|object|str(ing)?|category|u?int(8|16|32|64)|UInt(8|16|32|64)|Int(8|16|32|64)|[fF]loat(32|64)"
@@ -574,7 +574,7 @@ def _said(look: _Look, word: object, centre: bool) -> RootColumn:
         bounded = _BOUNDED.fullmatch(word)
         family = TruncatedPoissonFamily(int(bounded[1])) if bounded else _WORDS.get(word)
         if family is None:
-            raise unexpected(where, _SAY, word, code="unknown-choice")
+            raise unexpected(where, _SAY + in_python(", or a node family"), word, code="unknown-choice")
     # Labels, where the family is one of labels.
     is_one = isinstance(family, TruncatedPoissonFamily) and family.maximum == 1
     if family == "binary" or (is_one and set(look.labels) != {"0", "1"}):
@@ -650,9 +650,12 @@ def _ask(questions: Sequence[_Question]) -> None:
     if len(questions) > _SHOWN:
         shown += f", and likewise {', '.join(repr(one.name) for one in questions[_SHOWN:])}"
     example = {one.name: one.example for one in questions[:_SHOWN]}
+    own, every = in_python(", or a node family"), in_python(f", and {_EVERY!r} stands for all of them")
+    typed = " ".join(option("family", f"{name}={word}") for name, word in example.items())
     hint = (
-        f"say what {'it is' if len(questions) == 1 else 'they are'}, such as families={example!r}, where a family is "
-        f"{_SAY}, and {_EVERY!r} stands for all of them; or leave columns out by exclude={[questions[0].name]!r}"
+        f"say what {'it is' if len(questions) == 1 else 'they are'}, such as "
+        f"{in_python(f'families={example!r}', typed)}, where a family is {_SAY}{own}{every}; or leave columns out by "
+        f"{option('exclude', [questions[0].name])}"
     )
     problem = f"columns may be codes of categories, counts or amounts, and their values do not say which: {shown}"
     raise refused("families", problem, hint, code="missing-part")

@@ -41,6 +41,7 @@ from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..effects import with_errors
 from ..file import RootFile
+from ..frames import RootColumns
 from ..nodes.columns import Families, NodeFamilies
 from ..nodes.families import family_to_json
 from ..regress.choice import held_out_scores
@@ -103,6 +104,7 @@ class RootAnalysis(Study[Part]):
         no_log_partition: why it is None.
         scales: of real numbers, the standard deviation of every column among the training rows; else empty.
         independent: the member of the family without interactions, fitted to the training rows.
+        columns: how columns of a table became the variables, where these are not one each.
     """
 
     heading: ClassVar[str] = "Generalized root model of"
@@ -114,6 +116,7 @@ class RootAnalysis(Study[Part]):
     no_log_partition: str
     scales: Mapping[str, float]
     independent: IndependentLaw | IndependentColumns
+    columns: RootColumns | None = None
 
     @property
     @override
@@ -152,6 +155,8 @@ class RootAnalysis(Study[Part]):
             each = {name: fit.families[fit.domain.index(name)] for name in fit.fixed_columns}
             several["fixed_kinds"] = {name: family.kind for name, family in each.items()}
             several["fixed_families"] = {name: family_to_json(family) for name, family in each.items()}
+        if self.columns is not None:
+            several["frame"] = self.columns.to_json()
         info = {
             "data": self.title,
             "rows": fit.num_rows,
@@ -165,8 +170,8 @@ class RootAnalysis(Study[Part]):
             "seed": self.seed,
             **several,
         }
-        file = RootFile(fit.structure, fit.psi, fit.free_families, info, self.independent.tensors())
-        return {"model": with_errors(file, fit)}
+        tensors = self.independent.tensors() | ({} if fit.scales is None else {"root_scales": fit.scales})
+        return {"model": with_errors(RootFile(fit.structure, fit.psi, fit.free_families, info, tensors), fit)}
 
     @override
     def law_name(self, name: str) -> str:
@@ -290,7 +295,7 @@ def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
 
 def analyse_roots(
     parts: Mapping[str, CountTable],
-    family: Families,
+    family: Families | RootColumns,
     *,
     order: int = 3,
     l1: float | Sequence[float] = 0.01,
@@ -307,7 +312,8 @@ def analyse_roots(
 
     Args:
         parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.
-        family: node family, or that of every column; rows of several are a table of kind ``real``.
+        family: node family, or that of every column; rows of several are a table of kind ``real``. Or how columns of
+            a data frame became these variables, whose names the page then has.
         order: largest root.
         l1: penalty, or several: the best pseudo-likelihood of the validation rows is kept, of equals the largest.
         pairwise: also learn the model with pairs only.
@@ -342,7 +348,8 @@ def analyse_roots(
         raise conflict("l1", "a choice among several penalties needs validation rows, received none")
     # The largest root, with all penalties, and the sets that all training rows confirm.
     begin = time.perf_counter()
-    families = NodeFamilies.of(family, train.domain)
+    columns = family if isinstance(family, RootColumns) else None
+    families = NodeFamilies.of(family.families if isinstance(family, RootColumns) else family, train.domain)
     one = families.common or families
 
     def learned(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
@@ -380,6 +387,7 @@ def analyse_roots(
         no_log_partition=reason,
         scales=spread,
         independent=next(iter(independent.values())),
+        columns=columns,
     )
 
 

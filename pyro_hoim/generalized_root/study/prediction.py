@@ -66,6 +66,7 @@ class RootPrediction:
         log_probs: log p(x | the others) of these values, (N,), or None.
         family: of the variable; None of a column that held one value in the rows learned from.
         natural: parameters of its conditional laws, (N, k), or None likewise.
+        origin: what was subtracted from the column to make the variable; all figures are those of the column.
     """
 
     target: str
@@ -75,6 +76,7 @@ class RootPrediction:
     log_probs: np.ndarray | None
     family: NodeFamily | None = None
     natural: np.ndarray | None = field(default=None, repr=False)
+    origin: float = 0.0
 
     @property
     def rmse(self) -> float | None:
@@ -116,9 +118,10 @@ class RootPrediction:
         ends, size = np.zeros((2, len(self.mean))), max(1, _CELLS // (_POINTS * (2 + self.natural.shape[1])))
         for start in range(0, len(self.mean), size):
             part = slice(start, start + size)
-            points, probs = conditional_law(self.family, self.natural[part], self.mean[part], self.std[part])
+            mean = self.mean[part] - self.origin
+            points, probs = conditional_law(self.family, self.natural[part], mean, self.std[part])
             ends[:, part] = [_quantile(self.family, points, probs, q) for q in (tail, 1 - tail)]
-        return ends[0], ends[1]
+        return ends[0] + self.origin, ends[1] + self.origin
 
     def is_inside(self, level: float = 0.95) -> float | None:
         """Share of the rows whose value is inside their interval; None without values."""
@@ -147,7 +150,8 @@ def predict_roots(
     """Law of one column given all others, exact: of numbers a mean and a deviation, of labels probabilities.
 
     Where columns have several families, a 0/1 column has the levels 0 and 1, and a category, named as
-    :class:`~pyro_hoim.generalized_root.IndicatorFamily` does, one for each of its indicators.
+    :class:`~pyro_hoim.generalized_root.IndicatorFamily` does, one for each of its indicators. Where the model knows the
+    columns of a table, levels are their labels, and numbers are in their units.
 
     Args:
         model: the model.
@@ -178,9 +182,10 @@ def predict_roots(
     check_names([target], list(dict.fromkeys([*model.domain.names, *model.categories])), "target")
     if target in model.categories:
         return _levels(model, table, target, is_known)
-    values = table.column(target) if is_known else None
+    origin = 0.0 if model.columns is None else model.columns[target].origin
+    values = table.column(target) + origin if is_known else None
     if target in model.fixed:
-        at = model.fixed[target]
+        at = model.fixed[target] + origin
         log_probs = None if values is None else np.where(values == at, 0.0, -np.inf)
         return RootPrediction(target, np.full(table.num_rows, at), np.zeros(table.num_rows), values, log_probs)
     energy, column = model.energy, model.energy.domain.index(target)
@@ -202,7 +207,8 @@ def predict_roots(
             naturals.append(natural)
     mean, std, log_prob = torch.cat(pieces).numpy().T
     known = torch.cat(naturals).numpy() if naturals else np.zeros((0, energy.order))
-    return RootPrediction(target, mean, std, values, None if values is None else log_prob, family, known)
+    log_probs = None if values is None else log_prob
+    return RootPrediction(target, mean + origin, std, values, log_probs, family, known, origin)
 
 
 def _moments(family: NodeFamily, natural: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -225,7 +231,8 @@ def _yes_no(model: RootModel, table: CountTable, target: str, is_known: bool) ->
     score = torch.cat([torch.zeros(0), *scores]).to(torch.float64)
     log_probs = torch.stack([torch.zeros_like(score), score], 1).log_softmax(1)
     truth = torch.from_numpy(table.column(target)).long() if is_known else torch.full((len(score),), -1)
-    return _labelled(target, ("0", "1"), log_probs, truth)
+    labels = () if model.columns is None else model.columns[target].levels
+    return _labelled(target, labels or ("0", "1"), log_probs, truth)
 
 
 def _levels(model: RootModel, table: CountTable, target: str, is_known: bool) -> Prediction:

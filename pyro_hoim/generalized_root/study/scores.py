@@ -20,6 +20,7 @@ from ..auto import RootAuto
 from ..chains.gibbs import RootChains
 from ..energy import GeneralizedRootEnergy
 from ..file import RootFile
+from ..frames import RootColumns
 from ..nodes.families import IndicatorFamily
 from ..regress.result import RootFitResult
 
@@ -82,6 +83,7 @@ class RootModel:
         energy: the model of the other columns, without a batch.
         domain: all columns.
         fixed: value of every column that is not in the model; any other value is impossible.
+        columns: how columns of a table became the variables, where that is known.
 
     Raises:
         InputError: the columns of the model and the fixed ones do not make up the domain.
@@ -97,6 +99,7 @@ class RootModel:
     energy: GeneralizedRootEnergy
     domain: Domain
     fixed: Mapping[str, float]
+    columns: RootColumns | None = None
 
     def __post_init__(self) -> None:
         free = [name for name in self.domain.names if name not in self.fixed]
@@ -111,11 +114,13 @@ class RootModel:
     @classmethod
     def from_file(cls, stored: RootFile) -> RootModel:
         """The model of a file; columns without a finite coefficient are in its information."""
-        return cls(stored.energy(), stored.domain, stored.fixed)
+        return cls(stored.energy(), stored.domain, stored.fixed, stored.columns)
 
     @cached_property
     def categories(self) -> dict[str, tuple[str, ...]]:
         """Indicators of every category, those of levels that no row learned from had among them, by its name."""
+        if self.columns is not None:
+            return {column.name: column.variables for column in self.columns.columns if column.is_category}
         families, names = self.energy.families, self.energy.domain.names
         found = dict[str, tuple[str, ...]]()
         for places in families.blocks:

@@ -1,0 +1,245 @@
+"""Tables of several kinds of columns at the command line: what was said of families, files, and labels of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from typing_extensions import override
+
+from ..core.command.reading import Reading
+from ..core.family import Source
+from ..core.words import listed, option, plural, rows_text
+from ..data.counts import CountTable, kind_of_table, repeated_rows
+from ..data.encoding import parse_counts, select_columns, to_numbers
+from ..data.files.table_file import CsvColumns, read_table_file
+from ..errors import InputError, MissingDataError, check_names, conflict, none_received, refused, unexpected
+from ..schema import Domain, Variable
+from .frames import RootColumns, choose_families
+from .nodes.families import NodeFamily, node_family
+
+AUTO = "auto"
+ONE_FOR_ALL = ("poisson", "truncated-poisson", "exponential", "gaussian")
+_SHOWN = 40  # columns whose families are said
+
+
+@dataclass(frozen=True)
+class FamilyWords:
+    """What was said of the families of columns.
+
+    Attributes:
+        default: of all columns that nothing else was said of, one of :data:`ONE_FOR_ALL`, or ``auto``.
+        by_column: of others, as :func:`~pyro_hoim.generalized_root.choose_families` takes them.
+        maximum: largest count of the truncated Poisson family.
+    """
+
+    default: str
+    by_column: Mapping[str, str]
+    maximum: int | None = None
+
+    @classmethod
+    def parse(cls, words: Sequence[str], maximum: int | None) -> FamilyWords:
+        """From ``FAMILY``, ``auto`` and ``COL=FAMILY``; poisson where nothing was said.
+
+        Raises:
+            InputError: other words, two families of all columns, a column twice, or a maximum without its family.
+
+        Example:
+            >>> FamilyWords.parse(["region=category", "age=real"], None).default
+            'auto'
+        """
+        default, by_column = "", dict[str, str]()
+        for text in words:
+            name, equals, word = text.rpartition("=")
+            if not equals and text not in (*ONE_FOR_ALL, AUTO):
+                expected = f"{listed(ONE_FOR_ALL)}, {AUTO}, or COL=FAMILY such as {option('family', 'region=category')}"
+                raise unexpected("family", expected, text, code="unknown-choice")
+            if not equals:
+                if default not in ("", text):
+                    raise conflict("family", f"{default} and {text} cannot both be the family of all columns")
+                default = text
+            elif name.strip() in by_column:
+                raise refused("family", f"column {name.strip()!r} has two families", code="repeated-name")
+            else:
+                by_column[name.strip()] = word.strip()
+        default = default or (AUTO if by_column else ONE_FOR_ALL[0])
+        # A maximum belongs to one family of all columns; that of a single one is a part of its word.
+        truncated = ONE_FOR_ALL[1]
+        if default == truncated and maximum is None:
+            raise conflict("maximum", f"{option('family', default)} needs its largest count")
+        if default != truncated and maximum is not None:
+            hint = f"write {option('family', f'COL=bounded:{maximum}')} for one column" if by_column else None
+            problem = f"belongs to {option('family', truncated)}, received {option('family', default)}"
+            raise conflict("maximum", problem, hint)
+        return cls(default, by_column, maximum)
+
+    @property
+    def one(self) -> NodeFamily | None:
+        """The family of all columns; None where each has its own."""
+        return None if self.default == AUTO or self.by_column else node_family(self.default, self.maximum)
+
+    def of(self, names: Sequence[str]) -> dict[str, str]:
+        """What was said of some columns."""
+        check_names(self.by_column, names, "family", noun="column")
+        if self.default == AUTO:
+            return dict(self.by_column)
+        word = f"bounded:{self.maximum}" if self.default == ONE_FOR_ALL[1] else self.default
+        return {**dict.fromkeys(names, word), **self.by_column}
+
+
+@dataclass(frozen=True)
+class MixedSource(Source):
+    """Rows of a table whose columns have families of their own, as the variables of a root model."""
+
+    rows: CountTable
+    columns: RootColumns = field(kw_only=True)
+
+    @classmethod
+    def read(
+        cls, source: str, chosen: Any, words: FamilyWords, reading: Reading, cells: CsvColumns | None = None
+    ) -> MixedSource:
+        """A table of text by its path, whose ``cells`` may have been read already.
+
+        Raises:
+            InputError: no file of text, columns whose family has to be said, or values that a family does not take.
+            MissingDataError: missing cells.
+        """
+        # The file and its columns, without those that count rows.
+        path = Path(source)
+        reading.check_numbers()
+        if path.suffix == ".npz" or not path.exists():
+            problem = "families by column belong to a table of text"
+            raise refused(source, problem, code="conflict" if path.exists() else "no-file")
+        if cells is None:
+            cells = read_table_file(path, sep=reading.sep, encoding=reading.encoding)
+        count = None if reading.count_column == "none" else reading.count_column or "count"
+        if count is not None and (reading.count_column is not None or count in cells.header):
+            check_names([count], cells.header, "count", noun="column")
+        count = count if count in cells.header else None
+        check_names(reading.exclude, cells.header, "exclude", noun="column")
+        without = [*reading.exclude, *([] if count is None else [count])]
+        names = select_columns(cells.header, chosen, exclude=without, source=source)
+        # Families of the columns, then rows of their variables.
+        frame = frame_of(cells, names)
+        try:
+            columns = choose_families(frame, words.of(names))
+        except MissingDataError as error:
+            hint = f"fill them, leave these rows out of the file, or leave columns out by {option('exclude')}"
+            raise error.replace(argument=source, hint=hint) from None
+        except InputError as error:
+            raise error.replace(argument=(error.argument or "").replace("families", "family")) from None
+        rows = table_of(columns, frame, source, lines=cells.lines)
+        if count is not None:
+            rows = rows.rows(_repeated(rows, cells, count))
+        if not rows.num_rows:
+            raise none_received(source, "at least one observation")
+        notes = (*cells.note, *_choice(columns))
+        kept = {} if count is None else {"reading": {"count_column": count}}
+        return cls(
+            path.stem, rows, (f"Read from {path.name}.",), notes, {"reading": kept} if kept else {}, columns=columns
+        )
+
+    @override
+    def size(self) -> str:
+        """Rows and columns, a category being one."""
+        return f"{rows_text(self.rows)}, {plural(len(self.columns.columns), 'column')}"
+
+    @override
+    def told(self) -> tuple[str, ...]:
+        return tuple(f"Column {name!r} is left out, as it {why}." for name, why in self.columns.left_out.items())
+
+
+def _choice(columns: RootColumns) -> list[str]:
+    """The family of every column and why, a sentence each."""
+    lines = repr(columns).split("\n  ")[1:]
+    said = [f"column {line}" for line in lines[:_SHOWN]]
+    rest = len(lines) - len(said)
+    return [*said, *([f"{plural(rest, 'further column')} likewise; the report lists all"] if rest else [])]
+
+
+def frame_of(cells: CsvColumns, names: Sequence[str]) -> pd.DataFrame:
+    """Columns of a file: of numbers where all their cells are numbers, categories where the file declares them."""
+    frame = dict[str, Any]()
+    for name in names:
+        column, dtype = cells.column(name), cells.categories.get(name)
+        frame[name] = pd.Series(
+            list(column) if dtype is None else pd.Categorical([cell or None for cell in column], dtype=dtype),
+            dtype=object if dtype is None else None,
+        )
+        if dtype is None:
+            frame[name] = _as_numbers(frame[name])
+    return pd.DataFrame(frame)
+
+
+def _as_numbers(column: pd.Series) -> pd.Series:
+    """A column of text as numbers, whole ones where all are; as it is where a cell is none, or a code such as 007."""
+    cells: Any = column
+    filled = cells[cells != ""].astype(str).str.strip()
+    if not len(filled) or filled.str.fullmatch(r"[+-]?0\d+").any():
+        return column
+    numbers = to_numbers(filled).to_numpy(dtype=float, na_value=np.nan)
+    if not np.isfinite(numbers).all():
+        return column
+    is_whole = len(filled) == len(column) and not filled.str.contains(r"[.eE]", regex=True).any()
+    found = pd.Series(np.nan, index=column.index)
+    found[filled.index] = numbers
+    return found.astype(np.int64) if is_whole and np.abs(numbers).max() < 2**53 else found
+
+
+def table_of(
+    columns: RootColumns,
+    frame: pd.DataFrame,
+    source: str,
+    absent: Sequence[str] = (),
+    lines: Sequence[int] | None = None,
+) -> CountTable:
+    """Rows of the variables of a model from a data frame; ``absent`` columns need not be there.
+
+    Raises:
+        InputError, UnknownNameError, MissingDataError: as :meth:`RootColumns.encode`, which name the file.
+    """
+    try:
+        values = columns.encode(frame, absent)
+    except InputError as error:
+        where = "" if error.argument in (None, "data") else f", {error.argument}"
+        raise error.replace(argument=f"{source}{where}") from None
+    kind = kind_of_table(columns.domain)
+    domain = Domain(Variable(name, kind=kind) for name in columns.domain.names)
+    return CountTable(domain, values, source, lines)
+
+
+def _repeated(rows: CountTable, cells: CsvColumns, count: str) -> np.ndarray:
+    """Positions of rows, each as often as its count says."""
+    times = parse_counts(cells.column(count), name=f"column {count!r}", where=cells.where, fractional=False)
+    return repeated_rows(times, rows.matrix, rows.source)
+
+
+def columns_domain(columns: RootColumns) -> Domain:
+    """The columns of a table as variables: with their labels where they have some, else as numbers.
+
+    Numbers are those of the table, so that a column that is measured from an origin is one of them.
+    """
+    return Domain(
+        Variable(column.name, column.levels) if column.levels else Variable(column.name, kind=column.family.kind)
+        for column in columns.columns
+    )
+
+
+def numbers_of(columns: RootColumns, given: Mapping[str, Any]) -> dict[str, float]:
+    """Values of the variables of a model where columns are held: codes of labels, and numbers.
+
+    Raises:
+        InputError: a number that the family of its column does not take.
+    """
+    values = dict[str, float]()
+    for name, value in given.items():
+        column = columns[name]
+        if column.is_category:
+            values |= {variable: float(code == value) for code, variable in enumerate(column.variables)}
+            continue
+        values[name] = float(value) - column.origin
+    return values
