@@ -382,7 +382,7 @@ def test_tables_of_rows_are_taken_alike_by_loaded_models_and_by_commands(tmp_pat
     structure = RootStructure.mixed(domain, [("k", "w")])
     families = {"k": TruncatedPoissonFamily(2), "w": GaussianFamily()}
     path, table = tmp_path / "model.safetensors", tmp_path / "rows.csv"
-    save_roots(path, RootFile(structure, torch.tensor([0.1, -0.5, 0.2, 0.1]), families))
+    save_roots(path, RootFile(structure, torch.tensor([0.1, -0.5, 0.2, 0.1], dtype=torch.float64), families))
     frame = pd.DataFrame({"k": [1, 0], "w": [0.5, -0.25]})
     frame.to_csv(table, index=False)
     model, energy = load(path), load_roots(path).energy()
