@@ -645,8 +645,8 @@ class RootFamily(Family):
         if energy.families.common is None:
             several = [term for term, _ in pairs]
             sets = sets_by_strength(several, file.tensors.get("root_scales"), file.domain, file.set_of)
-            places = {id(term): place for place, term in enumerate(term for one in sets for term in one.terms)}
-            pairs = sorted(pairs, key=lambda pair: places[id(pair[0])])
+            ranks = {id(term): rank for rank, term in enumerate(term for one in sets for term in one.terms)}
+            pairs = sorted(pairs, key=lambda pair: ranks[id(pair[0])])
         else:
             pairs = sorted(pairs, key=lambda pair: -abs(pair[1].coefficient))
         edges = [file.set_of(term.names) for term, _ in pairs]

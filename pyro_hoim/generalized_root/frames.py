@@ -650,11 +650,11 @@ def _ask(questions: Sequence[_Question]) -> None:
     if len(questions) > _SHOWN:
         shown += f", and likewise {', '.join(repr(one.name) for one in questions[_SHOWN:])}"
     example = {one.name: one.example for one in questions[:_SHOWN]}
-    own, every = in_python(", or a node family"), in_python(f", and {_EVERY!r} stands for all of them")
+    node, every = in_python(", or a node family"), in_python(f", and {_EVERY!r} stands for all of them")
     typed = " ".join(option("family", f"{name}={word}") for name, word in example.items())
     hint = (
         f"say what {'it is' if len(questions) == 1 else 'they are'}, such as "
-        f"{in_python(f'families={example!r}', typed)}, where a family is {_SAY}{own}{every}; or leave columns out by "
+        f"{in_python(f'families={example!r}', typed)}, where a family is {_SAY}{node}{every}; or leave columns out by "
         f"{option('exclude', [questions[0].name])}"
     )
     problem = f"columns may be codes of categories, counts or amounts, and their values do not say which: {shown}"

@@ -138,7 +138,7 @@ class MixedSource(Source):
         if not rows.num_rows:
             raise none_received(source, "at least one observation")
         notes = (*cells.note, *_choice(columns))
-        kept = {} if count is None else {"reading": {"count_column": count}}
+        reread = {} if count is None else {"reading": {"count_column": count}}
         return cls(
             path.stem, rows, (f"Read from {path.name}.",), notes, {"reading": kept} if kept else {}, columns=columns
         )
@@ -185,9 +185,9 @@ def _as_numbers(column: pd.Series) -> pd.Series:
     if not np.isfinite(numbers).all():
         return column
     is_whole = len(filled) == len(column) and not filled.str.contains(r"[.eE]", regex=True).any()
-    found = pd.Series(np.nan, index=column.index)
-    found[filled.index] = numbers
-    return found.astype(np.int64) if is_whole and np.abs(numbers).max() < 2**53 else found
+    values = pd.Series(np.nan, index=column.index)
+    values[filled.index] = numbers
+    return values.astype(np.int64) if is_whole and np.abs(numbers).max() < 2**53 else values
 
 
 def table_of(

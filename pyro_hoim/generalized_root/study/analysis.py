@@ -104,7 +104,6 @@ class RootAnalysis(Study[Part]):
         no_log_partition: why it is None.
         scales: of real numbers, the standard deviation of every column among the training rows; else empty.
         independent: the member of the family without interactions, fitted to the training rows.
-        columns: how columns of a table became the variables, where these are not one each.
     """
 
     heading: ClassVar[str] = "Generalized root model of"
@@ -116,7 +115,6 @@ class RootAnalysis(Study[Part]):
     no_log_partition: str
     scales: Mapping[str, float]
     independent: IndependentLaw | IndependentColumns
-    columns: RootColumns | None = None
 
     @property
     @override
@@ -155,8 +153,8 @@ class RootAnalysis(Study[Part]):
             each = {name: fit.families[fit.domain.index(name)] for name in fit.fixed_columns}
             several["fixed_kinds"] = {name: family.kind for name, family in each.items()}
             several["fixed_families"] = {name: family_to_json(family) for name, family in each.items()}
-        if self.columns is not None:
-            several["frame"] = self.columns.to_json()
+        if fit.columns is not None:
+            several["frame"] = fit.columns.to_json()
         info = {
             "data": self.title,
             "rows": fit.num_rows,
@@ -358,6 +356,7 @@ def analyse_roots(
     fit, path = learned(order)
     settings = RootSettings(false_discovery_rate=false_discovery_rate)
     fit = with_confirmed(fit, fit.rows(train, fit.order), {}, settings)
+    fit = fit.with_columns(columns) if columns is not None else fit
     learning = time.perf_counter() - begin
     # Simpler laws of the same rows, which the gain is over.
     independent = {kind: fit_independent(train, kind, one) for kind in baselines_of(families)}
@@ -387,7 +386,6 @@ def analyse_roots(
         no_log_partition=reason,
         scales=spread,
         independent=next(iter(independent.values())),
-        columns=columns,
     )
 
 

@@ -109,7 +109,7 @@ class RootModel:
     @classmethod
     def from_fit(cls, fit: RootFitResult) -> RootModel:
         """The joint model of a fit."""
-        return cls(fit.energy(), fit.domain, dict(fit.fixed_columns))
+        return cls(fit.energy(), fit.domain, dict(fit.fixed_columns), fit.columns)
 
     @classmethod
     def from_file(cls, stored: RootFile) -> RootModel:
