@@ -139,9 +139,7 @@ class MixedSource(Source):
             raise none_received(source, "at least one observation")
         notes = (*cells.note, *_choice(columns))
         reread = {} if count is None else {"reading": {"count_column": count}}
-        return cls(
-            path.stem, rows, (f"Read from {path.name}.",), notes, {"reading": kept} if kept else {}, columns=columns
-        )
+        return cls(path.stem, rows, (f"Read from {path.name}.",), notes, reread, columns=columns)
 
     @override
     def size(self) -> str:
