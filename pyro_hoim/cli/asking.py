@@ -13,11 +13,11 @@ import pandas as pd
 from click.core import ParameterSource
 
 from ..atomic import new_file
-from ..core.family import Answer, Family, Option, Question, families, family_of
+from ..core.family import Answer, Family, FrameEncoder, Option, Question, Stored, families, family_of
 from ..core.words import listed, plural
 from ..data.files.safe_cells import safe_frame, warn_of_formulas
 from ..data.files.uai import is_uai
-from ..errors import check_names, check_unique, conflict, out_of_range, refused, unexpected, visible
+from ..errors import InputError, check_names, check_unique, conflict, out_of_range, refused, unexpected, visible
 from ..runs.container import read_kind
 from ..schema import Domain
 from .options import Command, click_option
@@ -26,8 +26,8 @@ from .reading import (
     UnseenLabels,
     file_options,
     read_counts,
+    read_encoded,
     read_known,
-    read_mixed,
     score_seen,
     seen_lines,
 )
@@ -133,12 +133,14 @@ def _ask_uai(ctx: click.Context, path: Path) -> tuple[Family, Question]:
 
 def with_rows(family: Family, question: Question, file: Path, targets: Sequence[str] = ()) -> Question:
     """The question about the rows of a file, which may leave the targets out; numbers are known of all others."""
-    domain = question.stored.domain
-    check_names(targets, domain.names, "--target")
+    domain, encoder = question.stored.domain, question.stored.encoder
+    check_names(targets, domain.names if encoder is None else encoder.names, "--target")
     check_unique(targets, "--target")
     if family.data_type == "numbers":
-        known = read_mixed(family, question.stored, file, question.values, targets)
-        rows, absent = known or read_counts(domain, file, question.values.get("vocab"), targets, question.values)
+        if encoder is None:
+            rows, absent = read_counts(domain, file, question.values.get("vocab"), targets, question.values)
+        else:
+            rows, absent = read_encoded(question.stored, encoder, file, question.values, targets)
         if absent and len(targets) > 1:
             problem = f"the file lacks {listed(sorted(absent))}, and every other column must be known"
             raise conflict("--target", problem, "predict one column at a time")
@@ -149,31 +151,44 @@ def with_rows(family: Family, question: Question, file: Path, targets: Sequence[
     return replace(question, values=values, rows=rows, left_out=unseen.lines)
 
 
-def parse_given(given: tuple[str, ...], domain: Domain, data_type: str) -> Mapping[str, Any]:
-    """Codes, or numbers, at which ``--given`` holds columns."""
+def parse_given(given: tuple[str, ...], stored: Stored, data_type: str) -> Mapping[str, Any]:
+    """Codes, or numbers of the variables of the model, at which ``--given`` holds columns."""
+    domain, encoder = stored.domain, stored.encoder
+    names = domain.names if encoder is None else encoder.names
     words: dict[str, str] = {}
     for text in given:
         if "=" not in text:
             raise unexpected("--given", "COL=VALUE", text)
-        fitting = [name for name in domain.names if text.startswith(f"{name}=")]
+        fitting = [name for name in names if text.startswith(f"{name}=")]
         name = max(fitting, key=len, default=text.partition("=")[0])
         word = text[len(name) + 1 :]
-        check_names([name], domain.names, "--given")
+        check_names([name], names, "--given")
         if name in words:
             raise refused("--given", f"column {name!r} is fixed twice", code="repeated-name")
         words[name] = word
-    labelled = {name: word for name, word in words.items() if domain[name].is_finite}
     if data_type == "labels":
         return domain.encode_state(words)
-    numbers: dict[str, float] = {**domain.encode_state(labelled)}
+    if encoder is not None:
+        return _encoded(words, encoder)
+    numbers: dict[str, float] = {}
     for name, word in words.items():
-        if name in labelled:
-            continue
         try:
             numbers[name] = float(word)
         except ValueError:
             raise out_of_range("--given", f"a number for {name!r}", word) from None
     return numbers
+
+
+def _encoded(words: Mapping[str, str], encoder: FrameEncoder) -> dict[str, float]:
+    """Values of the variables of some columns, from one label or number of each."""
+    values = dict[str, float]()
+    for name, word in words.items():
+        try:
+            values |= encoder.encode_values({name: word})
+        except InputError as error:
+            where = f"--given {name}={word}"
+            raise error.replace(argument=where) from None
+    return values
 
 
 def show(answer: Answer, question: Question, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from ..core.command.reading import Pieces, cut_columns, distinct_rows, read_cells, weighted
 from ..core.command.rows import Fractions
-from ..core.family import Family, Source, Stored, families
+from ..core.family import FrameEncoder, Source, Stored, families
 from ..core.prediction import extend_rows
 from ..core.words import listed, whole
 from ..data.bins import cuts_of
@@ -27,7 +27,7 @@ from ..data.files.table_file import CsvColumns
 from ..data.observations import Observations
 from ..data.readers import Source as CellSource
 from ..data.sources import RowSource
-from ..errors import check_names, conflict, refused
+from ..errors import InputError, check_names, conflict, refused
 from ..families import add_info
 from ..runs.container import read_kind
 from ..schema import Domain
@@ -392,28 +392,30 @@ def read_counts(
     return table_of_model.columns(domain.names), set(absent)
 
 
-def read_mixed(
-    family: Family, stored: Stored, file: Path, values: Mapping[str, Any], optional: Sequence[str] = ()
-) -> tuple[CountTable, set[str]] | None:
-    """Rows of a file for a model of numbers some of whose columns have labels; None for other models.
+def read_encoded(
+    stored: Stored, encoder: FrameEncoder, file: Path, values: Mapping[str, Any], optional: Sequence[str] = ()
+) -> tuple[CountTable, set[str]]:
+    """Rows of a file for a model whose variables stand for columns with labels.
 
     Also which of the ``optional`` columns the file lacks, whose values are then of no account.
     """
-    if not any(variable.is_finite for variable in stored.domain):
-        return None
     if file.suffix == ".npz":
         raise refused(file, "the model has columns with labels, which a .npz file does not hold", code="wrong-type")
     if values.get("vocab") is not None:
         raise conflict("--vocab", f"belongs to a .npz file, received {file}, whose header names its columns")
     cells = _cells(file, values)
-    names = [name for name in stored.domain.names if name in cells.header]
+    names = [name for name in encoder.names if name in cells.header]
     absent = {name for name in optional if name not in names}
     frame = pd.DataFrame({name: list(cells.column(name)) for name in names}, dtype=object)
-    rows = family.encoded(stored, frame, str(file), sorted(absent))
-    assert rows is not None
+    try:
+        matrix = encoder.encode(frame, sorted(absent))
+    except InputError as error:
+        where = "" if error.argument in (None, "data") else f", {error.argument}"
+        raise error.replace(argument=f"{file}{where}") from None
     # A row is one observation, or as many as its count says.
     count = (stored.info.get("reading") or {}).get("count_column", "count")
-    if count in cells.header and count not in stored.domain:
+    if count in cells.header and count not in encoder.names:
         times = parse_counts(cells.column(count), name=f"column {count!r}", where=cells.where, fractional=False)
-        rows = rows.rows(repeated_rows(times, rows.matrix, str(file)))
-    return rows, absent
+        matrix = matrix[repeated_rows(times, matrix, str(file))]
+    kind, domain = kind_of_table(stored.domain), stored.domain
+    return CountTable.from_matrix(matrix, domain.names, kind=kind, source=str(file)), absent

@@ -188,20 +188,14 @@ def _as_numbers(column: pd.Series) -> pd.Series:
     return values.astype(np.int64) if is_whole and np.abs(numbers).max() < 2**53 else values
 
 
-def table_of(
-    columns: RootColumns,
-    frame: pd.DataFrame,
-    source: str,
-    absent: Sequence[str] = (),
-    lines: Sequence[int] | None = None,
-) -> CountTable:
-    """Rows of the variables of a model from a data frame; ``absent`` columns need not be there.
+def table_of(columns: RootColumns, frame: pd.DataFrame, source: str, lines: Sequence[int] | None = None) -> CountTable:
+    """Rows of the variables of a model from a data frame.
 
     Raises:
         InputError, UnknownNameError, MissingDataError: as :meth:`RootColumns.encode`, which name the file.
     """
     try:
-        values = columns.encode(frame, absent)
+        values = columns.encode(frame)
     except InputError as error:
         where = "" if error.argument in (None, "data") else f", {error.argument}"
         raise error.replace(argument=f"{source}{where}") from None
@@ -214,30 +208,3 @@ def _repeated(rows: CountTable, cells: CsvColumns, count: str) -> np.ndarray:
     """Positions of rows, each as often as its count says."""
     times = parse_counts(cells.column(count), name=f"column {count!r}", where=cells.where, fractional=False)
     return repeated_rows(times, rows.matrix, rows.source)
-
-
-def columns_domain(columns: RootColumns) -> Domain:
-    """The columns of a table as variables: with their labels where they have some, else as numbers.
-
-    Numbers are those of the table, so that a column that is measured from an origin is one of them.
-    """
-    return Domain(
-        Variable(column.name, column.levels) if column.levels else Variable(column.name, kind=column.family.kind)
-        for column in columns.columns
-    )
-
-
-def numbers_of(columns: RootColumns, given: Mapping[str, Any]) -> dict[str, float]:
-    """Values of the variables of a model where columns are held: codes of labels, and numbers.
-
-    Raises:
-        InputError: a number that the family of its column does not take.
-    """
-    values = dict[str, float]()
-    for name, value in given.items():
-        column = columns[name]
-        if column.is_category:
-            values |= {variable: float(code == value) for code, variable in enumerate(column.variables)}
-            continue
-        values[name] = float(value) - column.origin
-    return values

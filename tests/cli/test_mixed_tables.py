@@ -21,7 +21,7 @@ from pyro_hoim.generalized_root import (
     predict_roots,
     save_roots,
 )
-from pyro_hoim.generalized_root.mixed_table import FamilyWords, columns_domain, frame_of, table_of
+from pyro_hoim.generalized_root.mixed_table import FamilyWords, frame_of, table_of
 
 MIXED = ["--model", "grm", "--order", "2", "--l1", "0.03", "--family", "auto", "--family", "visits=count"]
 
@@ -230,8 +230,3 @@ def test_counted_rows_of_a_mixed_table(shell):
     assert both[0]["pseudo_nll"]["train"] == pytest.approx(both[1]["pseudo_nll"]["train"])
     scored = [shell.json("score", "counted", name) for name in ("counted.csv", "long.csv")]
     assert scored[0]["pseudo_nll"] == pytest.approx(scored[1]["pseudo_nll"]) and scored[0]["rows"] == 240
-
-
-def test_columns_as_variables_have_their_labels(stated):
-    domain = columns_domain(stated[2])
-    assert domain["region"].labels == ("north", "south", "west") and domain["age"].kind == "real"

@@ -50,7 +50,7 @@ def _out(task: str) -> Callable[..., Any]:
 def fixed_columns(family: Family, question: Question, given: tuple[str, ...], evidence: Path | None) -> dict[str, Any]:
     """Codes, or numbers, of the columns that are fixed by words or by a file."""
     domain = question.stored.domain
-    fixed = dict(parse_given(given, domain, family.data_type))
+    fixed = dict(parse_given(given, question.stored, family.data_type))
     if evidence is None:
         return fixed
     if family.data_type != "labels":

@@ -56,8 +56,8 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
             or a model without a possible state.
         IntractableError: more than 65,536 cells, or columns of real numbers.
     """
-    domain = question.stored.domain
-    check_names(names, domain.names, "names")
+    domain, encoder = question.stored.domain, question.stored.encoder
+    check_names(names, domain.names if encoder is None else encoder.names, "names")
     check_unique(names, "names")
     for name in names:
         if name in given:
