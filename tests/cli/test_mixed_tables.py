@@ -183,7 +183,7 @@ def test_rows_are_drawn_with_labels(stated, shell):
     said = shell.refused("sample", str(folder), "-n", "1", "--given", "region=noth")
     assert "'north'" in said and "noth" in said
     assert shell.refused("sample", str(folder), "-n", "1", "--given", "age=old").startswith(
-        "--given: expected a number"
+        "--given age=old: expected a number"
     )
 
 
