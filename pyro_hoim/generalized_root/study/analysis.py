@@ -50,7 +50,18 @@ from ..regress.fit import fit_root_path
 from ..regress.options import RootSettings
 from ..regress.result import RootFitResult, RootTerm
 from .baselines import OWN, IndependentColumns, IndependentLaw, baselines_of, fit_independent
+from .fitted import FittedColumn, fitted_columns
+from .mixed_page import (
+    columns_section,
+    fit_namer,
+    fitted_section,
+    limits,
+    sets_picture,
+    sets_section,
+    summary_sentences,
+)
 from .scores import RootModel, exact_log_partition, root_scores
+from .sets import columns_domain
 
 AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
 """Penalties that are tried where none is given."""
@@ -104,6 +115,7 @@ class RootAnalysis(Study[Part]):
         no_log_partition: why it is None.
         scales: of real numbers, the standard deviation of every column among the training rows; else empty.
         independent: the member of the family without interactions, fitted to the training rows.
+        fitted: where columns have several families, each beside what the model expects of it; else none.
     """
 
     heading: ClassVar[str] = "Generalized root model of"
@@ -115,12 +127,18 @@ class RootAnalysis(Study[Part]):
     no_log_partition: str
     scales: Mapping[str, float]
     independent: IndependentLaw | IndependentColumns
+    fitted: tuple[FittedColumn, ...] = ()
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether columns have families of their own, so that the page speaks of columns and levels."""
+        return self.fit.families.common is None or self.fit.columns is not None
 
     @property
     @override
     def domain(self) -> Domain:
-        """All columns."""
-        return self.fit.domain
+        """All columns, a category as one."""
+        return self.fit.domain if self.fit.columns is None else columns_domain(self.fit.columns)
 
     @property
     def l1(self) -> float | None:
@@ -178,12 +196,18 @@ class RootAnalysis(Study[Part]):
     @override
     def explain_scores(self, section: Section) -> None:
         """What the simpler laws are."""
-        section.note("Independent columns are of the family. NLL and KL are given where log Z is exact.")
+        of = "are each of their own family" if self.is_mixed else "are of the family"
+        section.note(f"Independent columns {of}. NLL and KL are given where log Z is exact.")
 
     @override
     def content(self) -> Content:
         """What varies together, tests, single columns, and how it was estimated."""
-        sections = [_glance(self), *(_tuples(self, size) for size in _sizes(self))]
+        tests = _tests_of(self)
+        if self.is_mixed:
+            begin = [sets_section(self, tests), fitted_section(self), columns_section(self)]
+            sections = [section for section in begin if section is not None]
+        else:
+            sections = [_glance(self), *(_tuples(self, size) for size in _sizes(self))]
         sections += [_confirmed(record) for record in [self.fit.confirmed] if record is not None]
         section = Section("Single columns", is_folded=True)
         lower = [key for key in sorted(self.fit.num_terms) if key[1] == 1 and key[0] > 1]
@@ -203,7 +227,9 @@ class RootAnalysis(Study[Part]):
         sections.append(section)
         if self.l1 is not None and len([step for step in self.path if step.l1 > 0]) > 1:
             sections.append(_path(self))
-        return Content(_summary(self), [*_warnings(self), CAUTION], [*sections, _trust(self)], _answer_picture(self))
+        warnings = [*_warnings(self), *(limits(self) if self.is_mixed else []), CAUTION]
+        picture = sets_picture(self) if self.is_mixed else _answer_picture(self)
+        return Content(_summary(self), warnings, [*sections, _trust(self)], picture)
 
     @override
     def figures(self, folder: Path) -> dict[str, Any]:
@@ -212,6 +238,7 @@ class RootAnalysis(Study[Part]):
         fit, tests = self.fit, None if self.fit.confirmed is None else self.fit.confirmed.confirmation
         names = self.held[self.judged_on].baselines
         return {
+            **({} if fit.columns is None else {"columns": fit.columns.to_json()["columns"]}),
             "num_interactions": fit.num_interactions,
             "num_parameters": fit.structure.num_terms,
             "num_terms": [{"root": j, "order": size, "terms": n} for (j, size), n in fit.num_terms.items()],
@@ -386,7 +413,17 @@ def analyse_roots(
         no_log_partition=reason,
         scales=spread,
         independent=next(iter(independent.values())),
+        fitted=_fitted(fit, model, with_rows),
     )
+
+
+def _fitted(fit: RootFitResult, model: RootModel, parts: Mapping[str, CountTable]) -> tuple[FittedColumn, ...]:
+    """The columns of the rows that the model is judged by, beside what it expects of them."""
+    if fit.columns is None and fit.families.common is not None:
+        return ()
+    rows = parts[[name for name in PARTS if name in parts][-1]]
+    names = list(dict.fromkeys(map(fit_namer(fit), fit.domain.names)))
+    return fitted_columns(model, rows, names)
 
 
 def _spread(train: CountTable, families: NodeFamilies) -> dict[str, float]:
@@ -609,8 +646,15 @@ def _sizes(analysis: RootAnalysis) -> list[int]:
 
 
 def _summary(analysis: RootAnalysis) -> list[str]:
-    """What varies together, the strongest pairs of each sign, and how much that helps to predict."""
-    fit, where = analysis.fit, analysis.judged_on
+    """What varies together, and how much that helps to predict."""
+    if analysis.is_mixed:
+        return [*summary_sentences(analysis, _tests_of(analysis), _p_text), *_gain_sentences(analysis)]
+    return [*_pair_sentences(analysis), *_gain_sentences(analysis)]
+
+
+def _pair_sentences(analysis: RootAnalysis) -> list[str]:
+    """What varies together, and the strongest pairs of each sign."""
+    fit = analysis.fit
     counts = {size: sum(n for (_, s), n in fit.num_terms.items() if s == size) for size in _sizes(analysis)}
     words = {2: "pair", 3: "triple"}
     learned = " and ".join(
@@ -636,7 +680,12 @@ def _summary(analysis: RootAnalysis) -> list[str]:
         ][:2]
         if strongest:
             sentences.append(f"The pairs that {word} most, given all other columns: {'; '.join(strongest)}.")
-    # What that brings, beside the best of the simpler laws.
+    return sentences
+
+
+def _gain_sentences(analysis: RootAnalysis) -> list[str]:
+    """What the interactions bring, beside the best of the simpler laws."""
+    where, sentences = analysis.judged_on, list[str]()
     judged = analysis.held[where]
     simpler = {name: scores.pseudo_nll for name, scores in judged.baselines.items()}
     if simpler:
@@ -718,9 +767,10 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
     spread = judged.baselines.get("negative-binomial")
     gap = 0.0 if spread is None or analysis.fit.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
     if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
+        remedy = "" if analysis.is_mixed else f" {option('full', True)} adds terms that absorb this."
         warnings.append(
             "Independent negative binomial counts predict better: these counts vary more than Poisson ones, which the "
-            f"model partly takes for dependence. {option('full', True)} adds terms that absorb this."
+            f"model partly takes for dependence.{remedy}"
         )
     # A model that loses against independent columns must not be interpreted.
     if judged.gain is not None and judged.gain < 0 and analysis.fit.num_interactions:
@@ -731,7 +781,7 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
         warnings.append(
             f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
             f"{digits(-judged.gain)} nats a row: {why} Do not interpret the interactions; try "
-            f"{option('full', True)}, or a larger {option('l1')}."
+            f"{'' if analysis.is_mixed else option('full', True) + ', or '}a larger {option('l1')}."
         )
     # Of the joint law.
     if fit.refit is not None and fit.refit.status == "shortened":
@@ -739,7 +789,7 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
             "The best coefficients do not define a distribution (its integral is infinite), so they stop "
             f"{100 * fit.refit.way:.3g} % of the way there."
         )
-    if fit.families.name == "gaussian" and not analysis.fit.is_full:
+    if fit.families.is_gaussian and not analysis.is_mixed and not analysis.fit.is_full:
         warnings.append(
             f"Without {option('full', True)} every column of a Gaussian root model has mean zero: unless the columns "
             "were centred, their means are mistaken for variance and dependence."

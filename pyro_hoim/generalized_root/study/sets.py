@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...schema import Domain
+from ...schema import Domain, Variable
 from ..frames import RootColumns
 from ..regress.result import RootTerm
 
@@ -85,3 +85,11 @@ def levels_of(columns: RootColumns | None, names: Sequence[str]) -> Mapping[str,
         if column.is_category:
             found[column.name] = column.levels[column.variables.index(name)]
     return found
+
+
+def columns_domain(columns: RootColumns) -> Domain:
+    """The columns of a table as variables: with their labels where they have some, else as numbers."""
+    return Domain(
+        Variable(column.name, column.levels) if column.levels else Variable(column.name, kind=column.family.kind)
+        for column in columns.columns
+    )
