@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import math
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,15 @@ _LOCAL_DATA = HERE.parents[1] / "shared" / "data"
 if "PYRO_HOIM_DATA" not in os.environ and _LOCAL_DATA.is_dir():  # else tutorials download what they need
     os.environ["PYRO_HOIM_DATA"] = str(_LOCAL_DATA)
 shutil.copytree(HERE.parent / "tutorials", HERE / "tutorials", dirs_exist_ok=True)
+
+# What Sphinx and every tutorial import stays. Python would look through it again and again for garbage.
+gc.freeze()
+gc.set_threshold(100_000, *gc.get_threshold()[1:])
+_IPYTHON = tempfile.TemporaryDirectory(prefix="pyro-hoim-ipython-")  # until the build ends
+_STARTUP = Path(_IPYTHON.name, "profile_default", "startup", "garbage.py")
+_STARTUP.parent.mkdir(parents=True)
+_STARTUP.write_text("__import__('gc').set_threshold(100_000)\n")
+os.environ["IPYTHONDIR"] = _IPYTHON.name
 
 project = "pyro_hoim"
 author = "pyro_hoim developers"
