@@ -194,6 +194,15 @@ def test_an_interrupt_while_compiled_code_calls_python_is_not_lost(number):
     assert done == ["went on"]
 
 
+@pytest.fixture
+def _own_thresholds():
+    """Searches for garbage as before, which a command makes rarer in its process."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("_own_thresholds")
 def test_processes_of_a_command_say_nothing_of_locks_that_killed_ones_left(monkeypatch):
     def warning(words):
         command = [sys.executable, "-c", f"import warnings; warnings.warn({words!r})"]
@@ -207,11 +216,14 @@ def test_processes_of_a_command_say_nothing_of_locks_that_killed_ones_left(monke
     assert "other" in warning("other")
 
 
-def test_a_process_ends_without_a_search_for_garbage(monkeypatch):
+@pytest.mark.usefixtures("_own_thresholds")
+def test_a_process_searches_rarely_for_garbage_and_ends_without_a_search(monkeypatch):
     monkeypatch.setenv("PYTHONWARNINGS", "")
     gc.unfreeze()  # what the tests froze at their start
+    gc.set_threshold(700, 11, 12)
     with pytest.raises(SystemExit):
         main(["--help"])
+    assert gc.get_threshold() == (100_000, 11, 12)
     assert gc.get_freeze_count() > 10_000
 
 
