@@ -73,7 +73,9 @@ class GeneralizedRootEnergy(ParametricEnergy):
         # Variables of the kinds of their families, and multiplicities that the precision holds.
         self.families: NodeFamilies = NodeFamilies.of(family, structure.domain)
         """The family of every variable, in schema order."""
-        self.families.check_kinds(structure.domain)
+        common = self.families.common
+        if common is None or structure.kinds != {common.kind}:
+            self.families.check_kinds(structure.domain)
         _check_blocks(structure, self.families)
         if not bool(torch.isfinite(structure.multiplicity.to(psi.dtype)).all()):
             expected = f"a precision in which {max(length for _, length in structure.keys)}! is a number"

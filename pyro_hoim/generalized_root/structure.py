@@ -30,6 +30,7 @@ from ..errors import (
 )
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
+from .nodes.columns import Families, NodeFamilies
 
 Key = tuple[int, int]
 Positions = npt.NDArray[np.int64]
@@ -201,11 +202,27 @@ class RootStructure:
         return cls(domain, terms)
 
     @classmethod
-    def mixed(cls, domain: Domain, tuples: Iterable[Iterable[str]] = ()) -> RootStructure:
+    def mixed(
+        cls,
+        domain: Domain,
+        tuples: Iterable[Iterable[str]] = (),
+        *,
+        full: bool = False,
+        order: int | None = None,
+        family: Families | None = None,
+    ) -> RootStructure:
         """As :meth:`simplified`, with a term (2, 1) for every variable of kind ``real``, which gives it a mean.
 
-        The terms of a model whose variables have families of their own. One root per set suffices where a member has
-        the values 0 and 1, all of whose roots are equal.
+        The terms of a model whose variables have families of their own.
+
+        Args:
+            domain: the variables.
+            tuples: sets of names that interact.
+            full: all keys (j, l) with l <= j <= order of every variable and set, in place of j = l alone, as far as
+                they are different functions: all roots of 0 and 1 are equal, so that a set of 0/1 columns and
+                indicators has one key, and one of bounded counts as many as products of their values other than 0.
+            order: the largest root of a full model; the size of the largest set, or 2, when None.
+            family: a family for every variable, as an energy takes it, which a full model needs.
 
         Example:
             >>> domain = Domain([Variable("ill", kind="count"), Variable("weight", kind="real")])
@@ -215,7 +232,23 @@ class RootStructure:
         simplified = cls.simplified(domain, tuples)
         terms = {key: simplified.tuples(key) for key in simplified.keys}
         means = [(variable.name,) for variable in domain if variable.kind == "real"]
-        return cls(domain, {**terms, (2, 1): means})
+        if not full:
+            return cls(domain, {**terms, (2, 1): means})
+        if family is None:
+            raise unexpected(
+                "family", "a family for every variable, for full=True", received="None", code="missing-part"
+            )
+        families, largest = NodeFamilies.of(family, domain), check_whole(order or max(simplified.order, 2), "order")
+        if largest < simplified.order:
+            raise out_of_range("order", f"at least {simplified.order}, the size of the largest set", received=largest)
+        # Every root of every set, as long as it adds a function of the values.
+        every: dict[Key, list[tuple[str, ...]]] = {}
+        for (_, size), sets in terms.items():
+            for names in sets:
+                num_roots = families.num_roots(domain.indices(names))
+                for j in range(size, min(largest, size + num_roots - 1) + 1):
+                    every.setdefault((j, size), []).append(names)
+        return cls(domain, every)
 
     @classmethod
     def complete(cls, domain: Domain, order: int) -> RootStructure:
@@ -240,6 +273,11 @@ class RootStructure:
         places_of = {key: np.setdiff1d(np.arange(self.num_terms)[place], gone) for key, place in self.slices.items()}
         rows = {key: self._arrays[key][places - self.slices[key].start] for key, places in places_of.items()}
         return RootStructure.from_positions(self.domain, rows)
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of the variables."""
+        return frozenset(variable.kind for variable in self.domain)
 
     @cached_property
     def order(self) -> int:

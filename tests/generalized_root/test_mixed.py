@@ -754,3 +754,67 @@ def test_nothing_has_any_family():
         law = GeneralizedRoot(nothing, torch.zeros(0), family)
         assert law.log_prob(torch.zeros(3, 0)).tolist() == [0.0] * 3
         assert law.sample((2,)).shape == (2, 0)
+
+
+# Full models
+
+
+@pytest.mark.parametrize("name", [n for n in MIXTURES if n != "every-kind"])
+def test_full_models_have_every_root_that_is_a_function_of_its_own(name):
+    """The statistics of all keys are as many as their rank, and a root more of a bounded set adds nothing to it."""
+    small = mixed_energy(name)
+    sets = [names for (_, size), names in small.structure.names if size > 1]
+    structure = RootStructure.mixed(small.domain, sets, full=True, order=4, family=small.families)
+    rows = mixed_states(small, 4000)
+
+    def rank(one):
+        psi = torch.zeros(one.num_terms, dtype=torch.float64)
+        values = GeneralizedRootEnergy(one, psi, small.families).statistics(rows)
+        columns = torch.cat([torch.ones(len(rows), 1).double(), values], 1)
+        columns = columns / columns.norm(dim=0)
+        return int(torch.linalg.matrix_rank(columns, rtol=1e-9))
+
+    redundant = len(small.families.blocks)  # indicators of a category sum to 1
+    redundant += sum(_whole_sets(small, sets))
+    assert rank(structure) == 1 + structure.num_terms - redundant
+    terms = {key: structure.tuples(key) for key in structure.keys}
+    bounded = [n for n in {n for _, n in structure.names} if small.families.num_roots(small.domain.indices(n)) < 4]
+    for names in bounded:
+        last = max(j for (j, _), members in structure.names if members == names)
+        more = {**terms, (last + 1, len(names)): [*terms.get((last + 1, len(names)), ()), names]}
+        assert rank(RootStructure(small.domain, more)) == rank(structure), names
+    plain = RootStructure.mixed(small.domain, sets)
+    assert {(len(n), n) for _, n in plain.names} == {(len(n), n) for _, n in structure.names}
+
+
+def _whole_sets(energy, sets):
+    """By category and rest of a set: 1 where all its indicators meet it, whose sum is the rest alone."""
+    for places in energy.families.blocks:
+        members = {energy.domain.names[s] for s in places}
+        rests = [tuple(n for n in names if n not in members) for names in sets if members & set(names)]
+        yield from (1 for rest in set(rests) if rests.count(rest) == len(members))
+
+
+def test_keys_of_full_models_are_those_that_columns_need():
+    families = {"ill": BINARY, "level": TruncatedPoissonFamily(2), "visits": POISSON, "weight": GAUSSIAN}
+    domain = Domain([Variable(name, kind=family.kind) for name, family in families.items()])
+    full = RootStructure.mixed(domain, [("ill", "weight"), ("ill", "level")], full=True, order=3, family=families)
+    roots = {}
+    for (j, _), names in full.names:
+        roots.setdefault(names, []).append(j)
+    assert roots == {
+        ("ill",): [1],
+        ("level",): [1, 2],
+        ("visits",): [1, 2, 3],
+        ("weight",): [1, 2, 3],
+        ("ill", "weight"): [2, 3],
+        ("ill", "level"): [2, 3],
+    }
+    with raises("missing-part", "family"):
+        RootStructure.mixed(domain, full=True)
+    with raises("out-of-range", "order"):
+        RootStructure.mixed(domain, [("ill", "level", "visits")], full=True, order=2, family=families)
+    with raises("out-of-range", "order"):
+        RootStructure.mixed(domain, full=True, order=2.5, family=families)
+    energy = GeneralizedRootEnergy(full, torch.zeros(full.num_terms), families)
+    assert energy.node_natural(torch.tensor([1.0, 2.0, 3.0, -1.0])).shape == (4, 3)

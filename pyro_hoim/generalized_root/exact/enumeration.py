@@ -767,10 +767,12 @@ def _factors(
     structure, families = energy.structure, energy.families
     coefficients = psi * structure.multiplicity
     points = _points(grids)
-    factors: list[tuple[tuple[int, ...], torch.Tensor]] = [
-        ((u,), sum((families[s].log_base(points[s]) for s in grid.places), torch.from_numpy(grid.log_weights)))
-        for u, grid in enumerate(grids)
-    ]
+    factors: list[tuple[tuple[int, ...], torch.Tensor]] = []
+    for u, grid in enumerate(grids):
+        base = torch.from_numpy(grid.log_weights)
+        for s in grid.places:
+            base = base + families.each[s].log_base(points[s])
+        factors.append(((u,), base))
     unit_of = _unit_of(families)
     for key in structure.keys:
         roots = [family.root(values, key[0]) for family, values in zip(families, points, strict=True)]
@@ -784,10 +786,8 @@ def _factors(
 
 def _points(grids: Sequence[Grid]) -> list[torch.Tensor]:
     """Values of every variable (n,) on the grid of its unit."""
-    points = {
-        s: torch.from_numpy(column) for grid in grids for s, column in zip(grid.places, grid.values.T, strict=True)
-    }
-    return [points[s] for s in range(len(points))]
+    columns = [(s, torch.from_numpy(grid.values[:, i])) for grid in grids for i, s in enumerate(grid.places)]
+    return [values for _, values in sorted(columns, key=lambda column: column[0])]
 
 
 def _marginal_moments(

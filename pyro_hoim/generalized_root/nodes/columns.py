@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import cast, overload
@@ -21,6 +21,8 @@ from ...schema import Domain
 from .families import IndicatorFamily, NodeFamily, PoissonFamily
 from .log_partition import NodeMoments, node_log_partition, node_moments
 from .user_family import UserFamily, user_value_moments
+
+_MANY = 1000  # as large as a root may be
 
 Families = NodeFamily | Mapping[str, NodeFamily] | Sequence[NodeFamily]
 """What an argument ``family`` takes: one for all variables, one by name, or one each in schema order."""
@@ -99,6 +101,10 @@ class NodeFamilies(Sequence[NodeFamily]):
     def __len__(self) -> int:
         return len(self.each)
 
+    @override
+    def __iter__(self) -> Iterator[NodeFamily]:
+        return iter(self.each)
+
     @overload
     def __getitem__(self, index: int) -> NodeFamily: ...
     @overload
@@ -127,8 +133,6 @@ class NodeFamilies(Sequence[NodeFamily]):
 
     def check_kinds(self, domain: Domain) -> None:
         """Refuse variables of another kind than that of the values of their families."""
-        if self.common is not None and all(variable.kind == self.common.kind for variable in domain.variables):
-            return
         for variable, family in zip(domain, self.each, strict=True):
             if variable.kind != family.kind:
                 problem = f"the {family.name} family needs variables of kind {family.kind!r}"
@@ -218,6 +222,22 @@ class NodeFamilies(Sequence[NodeFamily]):
         if self.is_category(unit):
             return np.eye(len(unit))
         return np.arange(float(self.size_of(unit)))[:, None]
+
+    def num_roots(self, positions: Iterable[int]) -> int:
+        """Largest number of roots whose products over some variables are linearly independent functions.
+
+        That of the products of values other than 0, since powers of distinct numbers are independent; a large one where
+        a member has infinitely many values, or a statistic of a user.
+        """
+        products = {1.0}
+        for family in (self.each[s] for s in positions):
+            if isinstance(family, UserFamily) or not (family.is_discrete and family.largest_value < _MANY):
+                return _MANY
+            values = range(1, int(family.largest_value) + 1)
+            products = {product * value for product in products for value in values}
+            if len(products) >= _MANY:
+                return _MANY
+        return len(products)
 
     def gathered(self, log_probs: Tensor, values: Tensor) -> Tensor:
         """Log probabilities (*shape, d) with that of every category at its indicator that is set, 0 at the others."""

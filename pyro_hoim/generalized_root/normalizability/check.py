@@ -91,6 +91,8 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
     """
     check_type(energy, GeneralizedRootEnergy, "energy")
     families = energy.families
+    if families.common is not None:
+        return check_normalizability(energy.structure, energy.psi, families.common)
     groups = [block.tolist() for block in families.blocks]
     return check_normalizability(energy.structure, energy.psi, tuple(families), groups)
 
@@ -122,7 +124,7 @@ def check_normalizability(
         raise unexpected("psi", "finite numbers", received="NaN or an infinity", code="not-finite")
     if d == 0:
         return Normalizability("proven", "there are no variables")
-    is_single = len(set(listed)) == 1
+    is_single = isinstance(families, NodeFamily) or len(set(listed)) == 1
     if is_single and (known := _known(listed[0])):
         return known
     is_real = np.array([family.name == "gaussian" for family in listed])
