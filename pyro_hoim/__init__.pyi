@@ -25,7 +25,7 @@ from .families import (
     save as save,
     score as score,
 )
-from .front import fit as fit
+from .front import fit as fit, learn as learn
 from .generalized_root import (
     GeneralizedRoot as GeneralizedRoot,
     GeneralizedRootEnergy as GeneralizedRootEnergy,
@@ -50,7 +50,6 @@ from .log_linear import (
     LogLinearEnergy as LogLinearEnergy,
     LogLinearStatistics as LogLinearStatistics,
     goodness_of_fit as goodness_of_fit,
-    learn as learn,
     normal_prior as normal_prior,
 )
 from .planning import plan as plan

@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,7 @@ from .data.frames import (
     drop_missing,
     is_frame,
 )
+from .data.joined import Join, JoinedColumns
 from .data.observations import Observations
 from .data.readers import Source, check_counting, is_count_name, mostly_differ
 from .data.sources import RowSource
@@ -55,7 +56,7 @@ from .log_linear.fitting.incomplete import fit_incomplete
 from .log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .log_linear.fitting.result import FitResult
 from .log_linear.impossible import structural_states
-from .log_linear.learning.learn import learn
+from .log_linear.learning.learn import LearnOptions, LearnResult, learn as learn_log_linear
 from .log_linear.named_priors import Prior
 from .log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
 from .log_linear.restricted.terms import FUNCTIONS, restricted_interactions
@@ -65,7 +66,11 @@ from .schema import Domain
 from .structure.formula import FunctionTerm, parse_terms, split_formula
 from .structure.hypergraph import InteractionHypergraph
 
-__all__ = ["fit"]
+if TYPE_CHECKING:
+    from .generalized_root.regress.learned import RootLearnOptions
+    from .generalized_root.regress.result import RootFitResult
+
+__all__ = ["fit", "learn"]
 
 
 Edges = Iterable[str | Iterable[str]]
@@ -207,6 +212,76 @@ def fit(
         raise _with_route(error, asked, table, reading) from None
 
 
+def learn(
+    train: DataLike,
+    validation: DataLike | None = None,
+    search: SelectionOptions | None = None,
+    *,
+    numbers: Literal["cut", "families"] = "cut",
+    join: Join | JoinedColumns = "exact",
+    **options: Any,
+) -> LearnResult | RootFitResult:
+    """Learn which columns interact, and how strongly.
+
+    Numbers of many values are cut into levels, or refused, and a log-linear model is learned of levels
+    (:func:`pyro_hoim.log_linear.learn`), unless ``numbers="families"``. Then every column keeps its values and has a
+    family of its own, chosen by its type and values (:func:`~pyro_hoim.generalized_root.choose_families`), and a
+    generalized root model is learned: penalised regressions of every column on all others under several penalties, of
+    which the one that predicts rows left out best is kept, refitted, and tested set by set.
+
+    Args:
+        train: complete rows; for families a data frame.
+        validation: complete rows that decide when the search ends, or which penalty is kept. When None a quarter of
+            ``train``, or for families each fifth of it in turn.
+        search: of levels, as of :func:`pyro_hoim.log_linear.learn`.
+        numbers: ``cut``, or ``families``.
+        join: which columns of levels are joined, as of :func:`pyro_hoim.log_linear.learn`.
+        options: of levels those of :func:`pyro_hoim.log_linear.learn`. For families ``families`` (of some columns, by
+            name), ``exclude`` and ``centre`` as :func:`~pyro_hoim.generalized_root.choose_families` has them; ``order``
+            (2), the size of the largest set; ``l1s``, the penalties in falling order; ``false_discovery_rate`` (0.1)
+            of the confirmed sets; and ``seed``.
+
+    Returns:
+        :class:`~pyro_hoim.log_linear.LearnResult`, or :class:`~pyro_hoim.generalized_root.RootFitResult`, whose
+        ``columns`` say the families and whose ``confirmed`` is the model of the sets that all rows confirm.
+
+    Raises:
+        UnknownNameError: an option that does not exist.
+        InputError: an option of the other way, columns whose family has to be said, or as of the functions above.
+        MissingDataError: missing cells.
+
+    Example:
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> rng = np.random.default_rng(0)
+        >>> ill = rng.random(300) < 0.4
+        >>> cost = rng.exponential(np.where(ill, 60.0, 20.0))
+        >>> frame = pd.DataFrame({"ill": ill, "cost": cost, "weight": rng.normal(70.0, 9.0, 300)})
+        >>> learned = learn(frame, numbers="families")
+        >>> print(learned.columns.overview)
+        0/1: ill; positive numbers: cost; real numbers: weight
+        >>> learned.confirmed.confirmation.kept
+        (('ill', 'cost'),)
+    """
+    from .generalized_root.regress import learned as of_families
+
+    check_choice(numbers, ("cut", "families"), "numbers")
+    by_way = {
+        "cut": [*LearnOptions.__annotations__, "join"],
+        "families": [*of_families.RootLearnOptions.__annotations__],
+    }
+    other = "families" if numbers == "cut" else "cut"
+    if wrong := [name for name in options if name in by_way[other] and name not in by_way[numbers]]:
+        raise conflict(wrong[0], f"belongs to numbers={other!r}, received numbers={numbers!r}")
+    if numbers == "cut":
+        return learn_log_linear(train, validation, search, join=join, **options)
+    for name, is_given in (("search", search is not None), ("join", join != "exact")):
+        if is_given:
+            raise conflict(name, f"belongs to numbers='cut', received numbers={numbers!r}")
+    check_names(options, by_way["families"], "learn", noun="option")
+    return of_families.learn_roots(cast("Any", train), cast("Any", validation), cast("RootLearnOptions", options))
+
+
 def _fit_given(
     asked: Any, data: Any, columns: _Columns, missing: str | None, prior: Any, options: dict[str, Any]
 ) -> FitResult:
@@ -298,7 +373,7 @@ def _along(route: Route, why: str, data: Any, planned: str) -> Any:
 
         return fit_roots(data, order=2, l1=0.1, refit="all")
     if route.name == "learn":
-        return learn(data, search=SelectionOptions(max_order=2))
+        return learn_log_linear(data, search=SelectionOptions(max_order=2))
     if route.name == "network":
         from .dependency_network.learn.network import learn_network
 

@@ -486,10 +486,12 @@ class RootFamily(Family):
         refit = model.refit if isinstance(model, RootFitResult) else None
         status = "" if not isinstance(model, RootFitResult) or model.is_converged else "not converged"
         file = self.file_of(model)
-        rows = file.info.get("rows")
+        rows, columns = file.info.get("rows"), file.columns
+        names = file.info.get("columns", file.structure.domain.names) if columns is None else columns.names
+        sets = [names for key, names in file.structure.names if key[1] > 1]
         return Figures(
-            num_variables=len(file.info.get("columns", file.structure.domain.names)),
-            num_interactions=sum(key[1] > 1 for key, _ in file.structure.names),
+            num_variables=len(names),
+            num_interactions=len(sets) if columns is None else len({columns.set_of(one) for one in sets}),
             num_parameters=file.structure.num_terms,
             num_rows=rows,
             log_pseudo_likelihood=None if refit is None or rows is None else -refit.pseudo_nll * rows,

@@ -364,9 +364,7 @@ def fit_roots(
     # A data frame says what its columns are; other rows are counts unless they are said to be something else.
     table = RootTable(data, "poisson" if family == "auto" else family, names, counts)
     if is_frame(data):
-        if names is not None:
-            raise conflict("names", "a data frame has names of its own", "rename its columns")
-        table = read_table(data, family, columns, counts)
+        table = read_table(data, family, columns, names, counts)
     elif beside := [name for name in columns if name != "interactions"]:
         raise conflict(beside[0], "is said of the columns of a data frame, and these are rows without one")
     if "interactions" in columns:

@@ -17,7 +17,7 @@ from ...data.readers import Source, row_position
 from ...errors import check_names, conflict, refused, wrong_type
 from ...structure.formula import parse_formula, split_formula
 from ..frames import RootColumns, choose_families
-from .options import Candidates, FamilyChoice, FrameColumns, RootSettings, checked_families
+from .options import Candidates, ColumnChoice, FamilyChoice, RootSettings, checked_families
 from .rows import kind_of_numbers
 
 _COUNT = "count"
@@ -41,7 +41,9 @@ class RootTable(NamedTuple):
     columns: RootColumns | None = None
 
 
-def read_table(data: FrameLike, family: FamilyChoice, options: FrameColumns, counts: Any) -> RootTable:
+def read_table(
+    data: FrameLike, family: FamilyChoice, options: ColumnChoice, names: Sequence[str] | None, counts: Any
+) -> RootTable:
     """Rows of a data frame: of one family, or of several that are stated, as they are; else by families chosen."""
     frame = as_frame(data)
     exclude, families = options.get("exclude", ()), options.get("families")
@@ -49,7 +51,10 @@ def read_table(data: FrameLike, family: FamilyChoice, options: FrameColumns, cou
         raise conflict("family, families", "one of them says the families of the columns, not both")
     if family != "auto" or (families is None and not options.get("centre") and are_counts(frame, exclude)):
         family = "poisson" if family == "auto" else family
-        return RootTable(as_counts(frame, kind=kind_of_numbers(checked_families(family)), exclude=exclude), family)
+        table = as_counts(frame, kind=kind_of_numbers(checked_families(family)), exclude=exclude)
+        return RootTable(table, family, names, counts)
+    if names is not None:
+        raise conflict("names", "a data frame has names of its own", "rename its columns")
     # A column named count says how often each row was seen, unless something else is said of it.
     header = [str(name) for name in frame.columns]
     if _COUNT in header and counts is None and _COUNT not in (*exclude, *(families or {})):

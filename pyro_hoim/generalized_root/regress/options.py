@@ -42,12 +42,17 @@ Penalty = float | Mapping[int, float]
 FamilyChoice = str | NodeFamily | Mapping[str, str | NodeFamily] | Sequence[str | NodeFamily]
 
 
-class FrameColumns(TypedDict, total=False):
-    """What may be said of the columns of a data frame of root models; see :func:`fit_roots`."""
+class ColumnChoice(TypedDict, total=False):
+    """How families of the columns of a data frame are chosen; see :func:`choose_families`."""
 
     exclude: Collection[str]
     families: Mapping[str, str | NodeFamily]
     centre: bool
+
+
+class FrameColumns(ColumnChoice, total=False):
+    """What may be said of the columns of a data frame of root models; see :func:`fit_roots`."""
+
     interactions: str | Iterable[str | Iterable[str]]
 
 

@@ -44,6 +44,12 @@ def test_a_frame_of_counts_is_fitted_as_ever() -> None:
     assert found.columns is None and found.structure == stated.structure == table.structure
     assert torch.equal(found.psi, stated.psi) and torch.equal(found.psi, table.psi)
     assert repr(found) == repr(stated)
+    times = np.arange(200) % 3
+    of_frame, of_rows = (
+        hoim.fit_roots(rows, order=2, names=list("xyz"), counts=times, settings=_TIGHT)
+        for rows in (counts, counts.to_numpy())
+    )
+    assert of_frame.domain.names == ("x", "y", "z") and torch.equal(of_frame.psi, of_rows.psi)
 
 
 def test_families_of_a_mixed_frame_are_chosen_and_said_without_a_warning() -> None:
@@ -128,6 +134,41 @@ def test_stated_interactions_of_counts_and_tables() -> None:
         hoim.fit_roots(counts, interactions="a ~ b")
     with pytest.raises(InputError, match="none is searched"):
         hoim.fit_roots(counts, interactions="a:b", settings=RootSettings(stagewise=True))
+
+
+def test_sets_of_categories_are_sets_of_their_columns() -> None:
+    frame = _frame().drop(columns="patient")
+    frame["ward"] = np.random.default_rng(3).choice(["north", "south", "west"], len(frame))
+    found = hoim.fit_roots(frame, families=_SAID, interactions="ward*visits + ill:ward:cost", settings=_TIGHT)
+    assert found.columns is not None and set(found.sets) == {("visits", "ward"), ("ill", "cost", "ward")}
+    assert repr(found).startswith("RootFitResult: generalized root model, 5 variables, 2 interactions")
+    prediction = found.predict(frame.head(3), "ward")
+    assert list(prediction.columns[:4]) == ["predicted", "p(north)", "p(south)", "p(west)"]
+    np.testing.assert_allclose(prediction.iloc[:, 1:4].sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_learning_with_families_finds_what_was_planted_and_refuses_options_of_levels() -> None:
+    rng = np.random.default_rng(4)
+    frame = _frame(600).assign(age=rng.normal(40.0, 9.0, 600), smoker=rng.choice(["no", "yes"], 600))
+    learned = hoim.learn(frame, numbers="families", families=_SAID, l1s=(0.1, 0.05), seed=1)
+    assert learned.columns is not None and learned.columns.left_out.keys() == {"patient"}
+    assert learned.refit is not None and learned.confirmed is not None
+    planted = {("ill", "visits"), ("ill", "weight"), ("ill", "cost")}
+    assert planted <= set(learned.confirmed.confirmation.kept)
+    again = hoim.learn(frame, frame.head(200), numbers="families", families=_SAID, l1s=(0.1, 0.05))
+    assert again.columns == learned.columns
+    # Options of one way alone are refused by the other in one line.
+    for options, problem in (
+        ({"bins": "auto"}, "bins: belongs to numbers='cut', received numbers='families'"),
+        ({"search": hoim.log_linear.SelectionOptions()}, "search: belongs to numbers='cut'"),
+        ({"order_of": 2}, "unknown option 'order_of'"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            hoim.learn(frame, numbers="families", **options)
+    with pytest.raises(InputError, match="l1s: belongs to numbers='families', received numbers='cut'"):
+        hoim.learn(frame, l1s=(0.1,))
+    with pytest.raises(InputError, match="numbers: expected 'cut' or 'families'"):
+        hoim.learn(frame, numbers="levels")  # type: ignore[arg-type]
 
 
 def test_files_keep_how_columns_were_read(tmp_path: Path) -> None:
