@@ -18,15 +18,16 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 
 KERNELS := $(shell grep -rlE 'numba|compute.jit' pyro_hoim --include='*.py')
 # Where a newer library could change something: all doctests; frames, files, plots, pages, estimators, ArviZ, and laws under
-# the modes of PyTorch; of commands and results one file of each kind. What we compute ourselves is tested by `make test`.
+# the modes of PyTorch; of commands and results one file of each kind. What we compute or parse ourselves is of `make test`.
 tests_of = $(patsubst %,tests/$(1)/test_%.py,$(2))
-MEETING := pyro_hoim $(addprefix tests/,compute core datasets estimators interop plots report) \
+MEETING := pyro_hoim $(addprefix tests/,compute core datasets estimators plots report) \
 	$(patsubst %,tests/test_%.py,atomic compilation device guard public_api) \
 	$(call tests_of,cli,commands families forty_files options pieces progress resume system) \
 	$(call tests_of,data,bins columns doors encoding files_of_others frames row_options safe_cells table_file typed_files wide) \
 	$(call tests_of,data/sources,as_whole files local rows) \
 	$(call tests_of,front,fit frames_everywhere) \
 	$(call tests_of,results,conformance summary what_people_read) \
+	$(call tests_of,interop,arviz chains loo markov structures) \
 	$(call tests_of,runs,damaged_files model_files)
 # What could need public data; collecting all the others takes longer than these tests do.
 HIDING = pyro_hoim/datasets $(shell grep -rlE 'shared_data|datasets|guard' tests --include='test_*.py')

@@ -89,7 +89,7 @@ def pytest_collection() -> Iterator[object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(20_000, *gc.get_threshold()[1:])  # tests make many objects that live short
+        gc.set_threshold(100_000, *gc.get_threshold()[1:])  # tests make many objects that live short
         gc.enable()
 
 
