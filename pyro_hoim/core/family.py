@@ -284,8 +284,8 @@ class Stored:
 
     @property
     def variables(self) -> Domain:
-        """What the interactions are of: joined variables where there are any."""
-        return self.domain if self.joined is None else self.joined.joined_domain
+        """What the interactions are of: joined variables where there are any, and categories in place of indicators."""
+        return getattr(self.model, "units", self.domain) if self.joined is None else self.joined.joined_domain
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,7 @@ class RootEffects:
         left_out = len(clearest) - _SENTENCES
         more = [f"effects() has those of {plural(left_out, 'other pair')} of columns"] if left_out > 0 else []
         return [
-            "clearest effects of a change of one column, all others at their medians or most frequent values:",
+            "clearest effects of a change of one column, all others at their medians or most frequent values",
             *(_sentence(row, level) for row in [*clearest.values()][:_SENTENCES]),
             *more,
         ]

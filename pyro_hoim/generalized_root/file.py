@@ -166,6 +166,16 @@ class RootFile(ModelRecord):
                 each[variable.name] = self.families.common or node_family(_BY_KIND[variable.kind])
         return NodeFamilies.of(each, self.domain)
 
+    @cached_property
+    def units(self) -> Domain:
+        """What the interactions are of: every category in place of its indicators, and every other column."""
+        families = self.column_families
+        if not families.blocks:
+            return self.domain
+        pairs = zip(self.domain, families, strict=True)
+        each = [Variable(f.category, kind=v.kind) if isinstance(f, IndicatorFamily) else v for v, f in pairs]
+        return Domain({variable.name: variable for variable in each}.values())
+
     @property
     def errors(self) -> RootErrors:
         """Standard errors of the coefficients, where the file holds them."""

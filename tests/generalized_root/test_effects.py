@@ -369,7 +369,12 @@ def test_a_data_frame_has_its_words_in_effects(tmp_path):
     with raises("unknown-choice", "given['smoke']"):
         fitted.effects(given={"smoke": "perhaps"})
     fitted.save(tmp_path / "model.safetensors")
-    assert load(tmp_path / "model.safetensors").effects().equals(fitted.effects())
+    loaded = load(tmp_path / "model.safetensors")
+    assert loaded.effects().equals(fitted.effects())
+    # Pages and pictures are of the columns, with the odds ratios of their levels.
+    assert "region" in [text.get_text() for text in loaded.plot_hypergraph().texts]
+    page = fitted.report(tmp_path / "page").read_text(encoding="utf-8")
+    assert "The odds of" in page and "conditional on the selection" in page
 
 
 @pytest.mark.slow
