@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import math
@@ -29,7 +30,8 @@ shutil.copytree(HERE.parent / "tutorials", HERE / "tutorials", dirs_exist_ok=Tru
 # What Sphinx and every tutorial import stays. Python would look through it again and again for garbage.
 gc.freeze()
 gc.set_threshold(100_000, *gc.get_threshold()[1:])
-_IPYTHON = tempfile.TemporaryDirectory(prefix="pyro-hoim-ipython-")  # until the build ends
+_IPYTHON = tempfile.TemporaryDirectory(prefix="pyro-hoim-ipython-")
+atexit.register(_IPYTHON.cleanup)
 _STARTUP = Path(_IPYTHON.name, "profile_default", "startup", "garbage.py")
 _STARTUP.parent.mkdir(parents=True)
 _STARTUP.write_text("__import__('gc').set_threshold(100_000)\n")
