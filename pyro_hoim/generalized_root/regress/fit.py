@@ -334,7 +334,8 @@ def fit_roots(
         ConvergenceWarning: a node's residual, or that of the refit, is above the tolerance, or a refit was shortened.
         CostWarning: the sets found are so many that they were not tested.
         DataWarning: columns of a data frame of one family that were left out; or Gaussian columns beside others that
-            are far from 0, on which their interactions with counts and positive numbers depend.
+            are far from 0, on which their interactions with counts and positive numbers depend; or levels of a category
+            that one row alone has, where nothing is penalised.
 
     References:
         Paper 2 (generalized root models), section 4, equations (8) to (14). Cho-Jui Hsieh, Inderjit S. Dhillon, Pradeep
@@ -438,6 +439,8 @@ def _fit(
     spaces = [first, *(first.with_l1(penalty) for penalty in penalties[1:])]
     _check_work(rows, first, len(penalties), settings.max_work)
     _warn_of_origins(rows, order)
+    if any(0.0 in penalty.values() for penalty in penalties) or (refit == "all" and not settings.refit_share):
+        _warn_of_rare_levels(rows)
     header = _header(settings, order, penalties, full, listed)
     regressions = RegressionRun(rows, settings, run.progress, file, header)
 
@@ -561,6 +564,20 @@ def _warn_of_origins(rows: RootRows, order: int) -> None:
             "positive numbers, and in sets of three, by its distance from 0; subtract the mean, or another origin"
         )
         warnings.warn(DataWarning(problem), stacklevel=caller_level())
+
+
+def _warn_of_rare_levels(rows: RootRows) -> None:
+    """Warn of levels that one row has, where nothing keeps their coefficients finite."""
+    for category in rows.categories:
+        times = category.shares * rows.total
+        rare = [rows.domain.names[s] for s, count in zip(category.places, times, strict=True) if 0 < count < 1.5]
+        if rare:
+            shown = ", ".join(map(repr, rare[:6])) + (", ..." if len(rare) > 6 else "")
+            problem = (
+                f"one row alone has {shown}, so that coefficients without a penalty may have no finite optimum; join "
+                "rare levels, or take l1 and refit_share above 0"
+            )
+            warnings.warn(DataWarning(problem), stacklevel=caller_level())
 
 
 def _warn(fits: Sequence[RootFitResult]) -> None:

@@ -10,6 +10,7 @@ import statsmodels.api as sm
 import torch
 from scipy.stats import binom, chi2
 
+from pyro_hoim.errors import DataWarning
 from pyro_hoim.generalized_root import (
     IndicatorFamily,
     L1Rule,
@@ -447,6 +448,8 @@ def test_a_level_seen_once_has_finite_coefficients():
     data["region"][5], kinds = 3, {**KINDS, "region": 4}
     fitted = fitted_rows(data, kinds, refit="all", l1=0.02)
     assert fitted.is_converged and fitted.psi.isfinite().all() and float(fitted.psi.abs().max()) < 50
+    with pytest.warns(DataWarning, match="one row alone has 'region=3'"):
+        fitted_rows(data, kinds, refit="all", settings=RootSettings(refit_share=0.0, false_discovery_rate=None))
 
 
 @pytest.mark.parametrize(
