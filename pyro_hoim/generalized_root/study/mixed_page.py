@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,12 +15,9 @@ from ...plots.drawing import figure_of
 from ...plots.intervals import plot_forest
 from ...results.confirmation import InteractionTest
 from ..nodes.families import IndicatorFamily, NodeFamily
-from .fitted import fitted_figure
+from ..regress.result import RootFitResult
+from .fitted import FittedColumn, fitted_figure
 from .sets import ColumnSet, levels_of, sets_by_strength
-
-if TYPE_CHECKING:
-    from ..regress.result import RootFitResult
-    from .analysis import RootAnalysis
 
 _FIRST, _BRIEF = 8, 6
 _WIDE, _NARROW = 8, 5  # sets in the first picture
@@ -29,14 +26,33 @@ _LEVELLED = 6  # sets whose levels have a table of their own
 _WORDS = {"poisson": "count", "exponential": "positive number", "gaussian": "real number"}
 
 
-def column_sets(analysis: RootAnalysis) -> list[ColumnSet]:
+class MixedAnalysis(Protocol):
+    """What the page shows of an analysis."""
+
+    @property
+    def fit(self) -> RootFitResult:
+        """The model that was kept."""
+        ...
+
+    @property
+    def fitted(self) -> tuple[FittedColumn, ...]:
+        """Each column beside what the model expects of it."""
+        ...
+
+    @property
+    def judged_on(self) -> str:
+        """The part of the rows that the model is judged on."""
+        ...
+
+
+def column_sets(analysis: MixedAnalysis) -> list[ColumnSet]:
     """The sets of columns that vary together, the strongest first."""
     fit = analysis.fit
     terms = [term for term in fit.terms() if term.key[1] > 1]
     return sets_by_strength(terms, fit.scales, fit.domain, set_namer(analysis))
 
 
-def set_namer(analysis: RootAnalysis) -> Callable[[Sequence[str]], tuple[str, ...]]:
+def set_namer(analysis: MixedAnalysis) -> Callable[[Sequence[str]], tuple[str, ...]]:
     """What names the columns of some variables."""
     named = fit_namer(analysis.fit)
     return lambda names: tuple(dict.fromkeys(map(named, names)))
@@ -52,7 +68,7 @@ def fit_namer(fit: RootFitResult) -> Callable[[str], str]:
     return lambda name: columns.get(name, name)
 
 
-def tests_by_set(analysis: RootAnalysis, tests: Sequence[InteractionTest]) -> dict[tuple[str, ...], InteractionTest]:
+def tests_by_set(analysis: MixedAnalysis, tests: Sequence[InteractionTest]) -> dict[tuple[str, ...], InteractionTest]:
     """The tests by sets of columns."""
     named = set_namer(analysis)
     return {named(test.edge): test for test in tests}
@@ -66,7 +82,7 @@ def direction(one: ColumnSet) -> str:
     return "rise together" if value > 0 else "avoid each other"
 
 
-def columns_section(analysis: RootAnalysis) -> Section:
+def columns_section(analysis: MixedAnalysis) -> Section:
     """The family of every column, and why it has it."""
     section, fit = Section("The columns"), analysis.fit
     if fit.columns is not None:
@@ -94,7 +110,7 @@ def _kind_words(family: NodeFamily) -> str:
     return _WORDS.get(family.name, family.name)
 
 
-def kinds_sentence(analysis: RootAnalysis) -> str:
+def kinds_sentence(analysis: MixedAnalysis) -> str:
     """How many columns of each kind there are."""
     named, seen = set_namer(analysis), dict[str, str]()
     for name, family in zip(analysis.fit.domain.names, analysis.fit.families, strict=True):
@@ -105,7 +121,7 @@ def kinds_sentence(analysis: RootAnalysis) -> str:
 
 
 def summary_sentences(
-    analysis: RootAnalysis, tests: Sequence[InteractionTest], p_text: Callable[..., str]
+    analysis: MixedAnalysis, tests: Sequence[InteractionTest], p_text: Callable[..., str]
 ) -> list[str]:
     """What varies together and which sets are strongest."""
     sets, by_set = column_sets(analysis), tests_by_set(analysis, tests)
@@ -128,7 +144,7 @@ def _p_of(one: ColumnSet, tests: dict[tuple[str, ...], InteractionTest], p_text:
     return f" ({text.removeprefix(', ')})" if text else ""
 
 
-def sets_picture(analysis: RootAnalysis) -> Block | None:
+def sets_picture(analysis: MixedAnalysis) -> Block | None:
     """Strengths of the strongest sets, fewer on a small screen."""
     sets = column_sets(analysis)
     if not sets:
@@ -146,7 +162,7 @@ def sets_picture(analysis: RootAnalysis) -> Block | None:
     return Block("figure", about, drawing=drawn(_WIDE), narrow=drawn(_NARROW, legend=False))
 
 
-def sets_section(analysis: RootAnalysis, tests: Sequence[InteractionTest]) -> Section:
+def sets_section(analysis: MixedAnalysis, tests: Sequence[InteractionTest]) -> Section:
     """Every set of columns, then the levels of those with a category."""
     section = Section("What varies together")
     sets, by_set = column_sets(analysis), tests_by_set(analysis, tests)
@@ -176,7 +192,7 @@ def sets_section(analysis: RootAnalysis, tests: Sequence[InteractionTest]) -> Se
     return section
 
 
-def _levels_table(section: Section, analysis: RootAnalysis, one: ColumnSet) -> None:
+def _levels_table(section: Section, analysis: MixedAnalysis, one: ColumnSet) -> None:
     """Coefficients of a set by the levels of its categories, from their mean, for a constant has no meaning."""
     values = [levels_of(analysis.fit.columns, term.names) for term in one.terms]
     names = [name for name in one.names if any(name in level for level in values)]
@@ -192,7 +208,7 @@ def _levels_table(section: Section, analysis: RootAnalysis, one: ColumnSet) -> N
         section.table(["variables", "coefficient"], rows, first=_FIRST, further="Further levels")
 
 
-def fitted_section(analysis: RootAnalysis) -> Section | None:
+def fitted_section(analysis: MixedAnalysis) -> Section | None:
     """Observed beside fitted values of every column."""
     if not analysis.fitted:
         return None
@@ -208,7 +224,7 @@ def fitted_section(analysis: RootAnalysis) -> Section | None:
     return section
 
 
-def limits(analysis: RootAnalysis) -> list[str]:
+def limits(analysis: MixedAnalysis) -> list[str]:
     """What limits the page of columns of several kinds, beside what limits every page."""
     fit, sentences = analysis.fit, list[str]()
     families = {family.name for family in fit.families}
