@@ -499,7 +499,7 @@ def tables(names=TABLES, share=0.67, runs=3, order=2, rate=0.05, choices=("EBIC 
                 f"{gap.mean():.3f} ({spread(gap - reference)})", f"{np.mean(seconds):.1f}",
             )  # fmt: skip
         if nodes:
-            programs = [p for p in skill if "LW AND" in p or "confirmed" in p]
+            programs = [p for p in skill if "regressions" not in p]
             inner = Report(["column", "kind", *programs])
             for s, column in enumerate(columns):
                 inner.row(column.name, column.kind, *(f"{np.mean(skill[p], 0)[s]:.3f}" for p in programs))
