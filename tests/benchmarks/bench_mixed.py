@@ -281,10 +281,7 @@ L1S = (0.2, 0.14, 0.1, 0.07, 0.05, 0.03, 0.01)
 
 
 def ours(columns, train, test, order, rate):
-    """The model of the extended BIC, refitted, and the node regressions of the last penalty, which predict best.
-
-    Before them, where no column is a category, the model of the sets that the rows confirm.
-    """
+    """The model of the sets that rows confirm, that of the extended BIC, and the regressions of the last penalty."""
     names = [name for column in columns for name in column.variables]
     owner = {name: column.name for column in columns for name in (column.name, *column.variables)}
     families = [column.family for column in columns for _ in column.variables]
@@ -322,14 +319,12 @@ def ours(columns, train, test, order, rate):
             "extended BIC, refitted": found(chosen, ranked, seconds),
             f"l1 = {L1S[-1]:g}, node regressions": found(choice.path[-1], ranked, path, False),
         }
-        if all(column.kind != "category" for column in columns):
-            start = time.process_time()
-            confirmed = refit_roots(confirm_roots(last, x, false_discovery_rate=rate), x, "all")
-            seconds = path + time.process_time() - start
-            tests = sorted(confirmed.confirmation.tests, key=lambda test: test.p_value)
-            ranked = [frozenset(test.edge) for test in tests]
-            done = {f"confirmed at {rate:g}, refitted": found(confirmed, ranked, seconds), **done}
-    return done
+        start = time.process_time()
+        confirmed = refit_roots(confirm_roots(last, x, false_discovery_rate=rate), x, "all")
+        seconds = path + time.process_time() - start
+        tests = sorted(confirmed.confirmation.tests, key=lambda test: test.p_value)
+        ranked = [frozenset(owner[name] for name in test.edge) for test in tests]
+        return {f"confirmed at {rate:g}, refitted": found(confirmed, ranked, seconds), **done}
 
 
 def skills(columns, energy, rows, variables):
