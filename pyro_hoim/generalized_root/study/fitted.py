@@ -61,42 +61,44 @@ def fitted_columns(model: RootModel, table: CountTable, names: Sequence[str]) ->
     return tuple(fitted)
 
 
-def _labels(found: Prediction) -> FittedColumn:
+def _labels(prediction: Prediction) -> FittedColumn:
     """Observed shares of levels in groups of rows with about the same fitted share; of two levels the second alone."""
-    probs, truth = found.probs.numpy(), found.truth.numpy()
+    probs, truth = prediction.probs.numpy(), prediction.truth.numpy()
     shares = probs.mean(0)
-    levels = [1] if len(found.labels) == 2 else np.argsort(-shares, kind="stable")[:_LEVELS].tolist()
+    levels = [1] if len(prediction.labels) == 2 else np.argsort(-shares, kind="stable")[:_LEVELS].tolist()
     at, observed, level = list[float](), list[float](), list[str]()
     for code in levels:
         for group in np.array_split(np.argsort(probs[:, code], kind="stable"), min(_GROUPS, len(truth))):
             at.append(float(probs[group, code].mean()))
             observed.append(float((truth[group] == code).mean()))
-            level.append(found.labels[code])
-    return FittedColumn(found.target, "labels", np.array(at), np.array(observed), np.array(at), tuple(level))
+            level.append(prediction.labels[code])
+    return FittedColumn(prediction.target, "labels", np.array(at), np.array(observed), np.array(at), tuple(level))
 
 
-def _numbers(found: RootPrediction) -> FittedColumn:
+def _numbers(prediction: RootPrediction) -> FittedColumn:
     """Shares of values, or of cells, among the rows and in the mean of their conditional laws."""
-    assert found.family is not None
-    assert found.natural is not None
-    assert found.values is not None
-    points, probs = conditional_law(found.family, found.natural, found.mean - found.origin, found.std)
-    values, points = found.values, points + found.origin
+    assert prediction.family is not None
+    assert prediction.natural is not None
+    assert prediction.values is not None
+    points, probs = conditional_law(
+        prediction.family, prediction.natural, prediction.mean - prediction.origin, prediction.std
+    )
+    values, points = prediction.values, points + prediction.origin
     top = float(values.max())
-    if found.family.is_discrete and top < _BARS:
+    if prediction.family.is_discrete and top < _BARS:
         at = np.arange(top + 1)
         observed = np.array([(values == value).mean() for value in at])
         expected = np.array([probs[points == value].sum() / len(values) for value in at])
-        return FittedColumn(found.target, "counts", at, observed, expected)
+        return FittedColumn(prediction.target, "counts", at, observed, expected)
     # Cells that hold nearly all rows; of counts their edges are between whole numbers.
     low, high = np.quantile(values, [0.005, 0.995])
     edges = np.linspace(low, max(high, low + 1e-12), _CELLS + 1)
-    if found.family.is_discrete:
+    if prediction.family.is_discrete:
         edges = np.unique(np.round(edges)) - 0.5
         edges = np.append(edges, edges[-1] + 1)
     observed = np.histogram(values, edges)[0] / len(values)
     expected = np.histogram(points, edges, weights=probs)[0] / len(values)
-    return FittedColumn(found.target, "numbers", edges, observed, expected)
+    return FittedColumn(prediction.target, "numbers", edges, observed, expected)
 
 
 def fitted_figure(columns: Sequence[FittedColumn], *, across: int = 3) -> Figure:

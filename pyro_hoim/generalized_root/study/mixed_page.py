@@ -133,8 +133,8 @@ def summary_sentences(
     known = f", and tests confirm {is_kept or 'none'} of them" if tests else ", which nothing has tested"
     sentences = [f"{begin}regressions find {number}{known}."]
     # The strongest of those that rows confirm, where any are.
-    kept = [one for one in sets if one.names in by_set and by_set[one.names].is_kept] or sets
-    words = [f"{listed(one.names)} {direction(one)}{_p_of(one, by_set, p_text)}" for one in kept[:_NAMED]]
+    confirmed = [one for one in sets if one.names in by_set and by_set[one.names].is_kept] or sets
+    words = [f"{listed(one.names)} {direction(one)}{_p_of(one, by_set, p_text)}" for one in confirmed[:_NAMED]]
     sentences.append(f"The strongest, given all other columns: {'; '.join(words)}.")
     return sentences
 
