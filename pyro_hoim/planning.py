@@ -775,7 +775,11 @@ def plan(
     size = TableSize({}, len(frame), total, is_weighted=weights is not None, no_counts=no_counts)
     options["structural_zeros"] = structural_zeros
     words = partial(_words, options, data)
-    return plan_of_readings(readings, size, missing, words, structural_zeros)
+    table = plan_of_readings(readings, size, missing, words, structural_zeros)
+    if weights is None and total is None and any(reading.kind == "numbers" for reading in readings):
+        note = "Numbers need not be cut: hoim.learn(data, numbers='families') gives every column a family of its own."
+        return replace(table, notes=(*table.notes, note))
+    return table
 
 
 def _words(said: Mapping[str, Any], data: object, assumed: Mapping[str, Any]) -> dict[str, str]:

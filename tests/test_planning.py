@@ -213,7 +213,7 @@ def test_a_table_of_counts_ends_in_a_root_model():
 
 def test_between_both_a_structure_is_learned(monkeypatch):
     taken = []
-    monkeypatch.setattr(front, "learn", lambda rows, search: taken.append((rows.num_rows, search.max_order)))
+    monkeypatch.setattr(front, "learn_log_linear", lambda rows, search: taken.append((rows.num_rows, search.max_order)))
     with pytest.warns(CostWarning, match=r"learning finds in about .* so this is hoim\.learn\("):
         hoim.fit(labels(26, 2, 900))
     assert taken == [(900, 2)]
@@ -332,6 +332,7 @@ def test_the_plan_of_a_frame_says_columns_routes_and_advice():
     assert hoim.plan(frame, missing="drop").notes == ("Rows with one of the 10 missing cells are left out.",)
     aged = hoim.plan(frame.assign(age=np.arange(400) / 7))
     assert "A fit stops at 'age'" in aged.notes[0] and "bins='auto' cuts it at" in aged.notes[0]
+    assert "hoim.learn(data, numbers='families')" in aged.notes[-1]
     assert not [note for note in hoim.plan(frame.assign(age=np.arange(400) / 7), bins="auto").notes if "age" in note]
     assert "Advised: hoim.fit(data, order=2, missing=" in table._repr_html_() and "<table>" in table._repr_html_()
 
