@@ -228,10 +228,10 @@ class RootEffects:
             notes.append(f"no standard errors: {self.errors.reason}")
         else:
             self._add_errors(frame, weights[order], notes, level)
-        frame.attrs["notes"] = [*notes, *self._strongest_effects(level)]
+        frame.attrs["notes"] = [*notes, *self.strongest_effects(level)]
         return frame
 
-    def _strongest_effects(self, level: float) -> list[str]:
+    def strongest_effects(self, level: float) -> list[str]:
         """Sentences on the effects that are clearest, one of every pair of columns, at typical values."""
         several = sum(len(columns) > 1 for columns in self.sets)
         if not self.typical or not several or several > _MOST_SETS:

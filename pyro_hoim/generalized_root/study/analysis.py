@@ -37,9 +37,10 @@ from ...plots.hypergraph import plot_hypergraph
 from ...plots.intervals import plot_forest
 from ...results.answer import CAUTION
 from ...results.confirmation import InteractionTest, add_tests, confirmation_json, kept_sentence
+from ...results.contrasts import STORED_LEVEL
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
-from ..effects import with_errors
+from ..effects import RootEffects, with_errors
 from ..file import RootFile
 from ..frames import RootColumns
 from ..nodes.columns import Families, NodeFamilies
@@ -53,6 +54,7 @@ from .baselines import OWN, IndependentColumns, IndependentLaw, baselines_of, fi
 from .fitted import FittedColumn, fitted_columns
 from .mixed_page import (
     columns_section,
+    effects_section,
     fit_namer,
     fitted_section,
     limits,
@@ -204,7 +206,9 @@ class RootAnalysis(Study[Part]):
         """What varies together, tests, single columns, and how it was estimated."""
         tests = _tests_of(self)
         if self.is_mixed:
-            begin = [sets_section(self, tests), fitted_section(self), columns_section(self)]
+            effects = effects_section(RootEffects.of(self.records()["model"]).strongest_effects(STORED_LEVEL))
+            drawn = fitted_section(self.fitted, self.judged_on)
+            begin = [sets_section(self.fit, tests), effects, drawn, columns_section(self.fit)]
             sections = [section for section in begin if section is not None]
         else:
             sections = [_glance(self), *(_tuples(self, size) for size in _sizes(self))]
@@ -213,7 +217,9 @@ class RootAnalysis(Study[Part]):
         lower = [key for key in sorted(self.fit.num_terms) if key[1] == 1 and key[0] > 1]
         of_roots = {key: {term.names: term.coefficient for term in self.fit.terms(key)} for key in lower}
 
-        columns = ["column", "coefficient", *(_ROOTS.get(j, f"{j}-th root") for j, _ in lower)]
+        of_real = self.is_mixed and not self.fit.is_full  # of the lower roots only real columns have one then
+        roots = {2: "of the number itself"} if of_real else _ROOTS
+        columns = ["column", "coefficient", *(roots.get(j, f"{j}-th root") for j, _ in lower)]
         singles = sorted(self.fit.terms((1, 1)), key=lambda term: -term.coefficient)
         rows: list[list[object]] = []
         for term in singles:
@@ -221,14 +227,16 @@ class RootAnalysis(Study[Part]):
             rows.append(["".join(term.names), *map(_signed, values)])
         section.table(columns, rows, first=_FIRST, further="Further columns", brief=_BRIEF)
         sentence = "Coefficient of the column itself, largest first; no penalty shrinks it."
-        if lower:
+        if lower and of_real:
+            sentence += " That of a real number is of its square, and the second one gives it its mean."
+        elif lower:
             sentence += " Those of its roots let it vary more (or less) than the family allows for independent columns."
         section.note(sentence)
         sections.append(section)
         if self.l1 is not None and len([step for step in self.path if step.l1 > 0]) > 1:
             sections.append(_path(self))
-        warnings = [*_warnings(self), *(limits(self) if self.is_mixed else []), CAUTION]
-        picture = sets_picture(self) if self.is_mixed else _answer_picture(self)
+        warnings = [*_warnings(self), *(limits(self.fit) if self.is_mixed else []), CAUTION]
+        picture = sets_picture(self.fit) if self.is_mixed else _answer_picture(self)
         return Content(_summary(self), warnings, [*sections, _trust(self)], picture)
 
     @override
@@ -648,7 +656,7 @@ def _sizes(analysis: RootAnalysis) -> list[int]:
 def _summary(analysis: RootAnalysis) -> list[str]:
     """What varies together, and how much that helps to predict."""
     if analysis.is_mixed:
-        return [*summary_sentences(analysis, _tests_of(analysis), _p_text), *_gain_sentences(analysis)]
+        return [*summary_sentences(analysis.fit, _tests_of(analysis), _p_text), *_gain_sentences(analysis)]
     return [*_pair_sentences(analysis), *_gain_sentences(analysis)]
 
 

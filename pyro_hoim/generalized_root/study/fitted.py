@@ -20,8 +20,9 @@ from .scores import RootModel
 Floats = NDArray[np.float64]
 
 _MOST_ROWS = 1000
-_MOST_COLUMNS = 12
+_MOST_COLUMNS = 10
 _GROUPS = 8  # of rows by their fitted shares
+_FLAT = 0.05  # fitted shares that hardly differ
 _BARS = 15  # of counts
 _CELLS = 24  # of a histogram
 _LEVELS = 5  # of a category, in one panel
@@ -49,7 +50,7 @@ class FittedColumn:
 
 
 def fitted_columns(model: RootModel, table: CountTable, names: Sequence[str]) -> tuple[FittedColumn, ...]:
-    """Columns of at most 1,000 rows, evenly spaced, beside what the model expects of them; at most 12 columns."""
+    """Columns of at most 1,000 rows, evenly spaced, beside what the model expects of them; at most 10 columns."""
     places = np.arange(min(_MOST_ROWS, table.num_rows)) * table.num_rows // max(min(_MOST_ROWS, table.num_rows), 1)
     rows, fitted = table.rows(places), list[FittedColumn]()
     for name in [name for name in names if name not in model.fixed][:_MOST_COLUMNS]:
@@ -68,7 +69,9 @@ def _labels(prediction: Prediction) -> FittedColumn:
     levels = [1] if len(prediction.labels) == 2 else np.argsort(-shares, kind="stable")[:_LEVELS].tolist()
     at, observed, level = list[float](), list[float](), list[str]()
     for code in levels:
-        for group in np.array_split(np.argsort(probs[:, code], kind="stable"), min(_GROUPS, len(truth))):
+        spread = float(np.ptp(np.quantile(probs[:, code], [0.05, 0.95])))
+        groups = min(_GROUPS, len(truth)) if spread > _FLAT else 1  # groups of equal probabilities differ by chance
+        for group in np.array_split(np.argsort(probs[:, code], kind="stable"), groups):
             at.append(float(probs[group, code].mean()))
             observed.append(float((truth[group] == code).mean()))
             level.append(prediction.labels[code])
@@ -101,7 +104,7 @@ def _numbers(prediction: RootPrediction) -> FittedColumn:
     return FittedColumn(prediction.target, "numbers", edges, observed, expected)
 
 
-def fitted_figure(columns: Sequence[FittedColumn], *, across: int = 3) -> Figure:
+def fitted_figure(columns: Sequence[FittedColumn], *, across: int = 2) -> Figure:
     """A panel for every column: shares of labels along a diagonal, counts as bars, numbers as a histogram.
 
     Args:
@@ -116,8 +119,7 @@ def fitted_figure(columns: Sequence[FittedColumn], *, across: int = 3) -> Figure
     """
     across = min(across, len(columns))
     down = -(-len(columns) // across)
-    width = WIDTH if across <= 2 else 2.5 * across
-    figure = Figure(figsize=(width, 0.55 + 2.05 * down), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.55 + 2.05 * down), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False).ravel()
     for axes in grid[len(columns) :]:
         axes.set_visible(False)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from ...core.page import Block, Section
-from ...core.words import coefficient, listed, plural
+from ...core.words import coefficient, plural
 from ...plots.drawing import figure_of
 from ...plots.intervals import plot_forest
 from ...results.confirmation import InteractionTest
@@ -22,39 +21,40 @@ from .sets import ColumnSet, levels_of, sets_by_strength
 _FIRST, _BRIEF = 8, 6
 _WIDE, _NARROW = 8, 5  # sets in the first picture
 _NAMED = 3  # sets in the summary
+_DRAWN = 6  # columns on a small screen
 _LEVELLED = 6  # sets whose levels have a table of their own
 _WORDS = {"poisson": "count", "exponential": "positive number", "gaussian": "real number"}
 
 
-class MixedAnalysis(Protocol):
-    """What the page shows of an analysis."""
-
-    @property
-    def fit(self) -> RootFitResult:
-        """The model that was kept."""
-        ...
-
-    @property
-    def fitted(self) -> tuple[FittedColumn, ...]:
-        """Each column beside what the model expects of it."""
-        ...
-
-    @property
-    def judged_on(self) -> str:
-        """The part of the rows that the model is judged on."""
-        ...
+def joined(names: Sequence[str]) -> str:
+    """Names in a sentence, all of them."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def column_sets(analysis: MixedAnalysis) -> list[ColumnSet]:
+def effects_section(sentences: Sequence[str]) -> Section | None:
+    """What a change of one column does to another, in words."""
+    shown = [sentence for sentence in sentences[1:] if not sentence.startswith("effects()")]
+    if not shown:
+        return None
+    section = Section("In words")
+    for sentence in shown:
+        section.text(f"{sentence.rstrip('.')}.")
+    section.note(
+        "The clearest effect of every pair of columns, where all others are at their medians or most frequent values. "
+        "Intervals are conditional on the selection of the sets, which they do not account for."
+    )
+    return section
+
+
+def column_sets(fit: RootFitResult) -> list[ColumnSet]:
     """The sets of columns that vary together, the strongest first."""
-    fit = analysis.fit
     terms = [term for term in fit.terms() if term.key[1] > 1]
-    return sets_by_strength(terms, fit.scales, fit.domain, set_namer(analysis))
+    return sets_by_strength(terms, fit.scales, fit.domain, set_namer(fit))
 
 
-def set_namer(analysis: MixedAnalysis) -> Callable[[Sequence[str]], tuple[str, ...]]:
+def set_namer(fit: RootFitResult) -> Callable[[Sequence[str]], tuple[str, ...]]:
     """What names the columns of some variables."""
-    named = fit_namer(analysis.fit)
+    named = fit_namer(fit)
     return lambda names: tuple(dict.fromkeys(map(named, names)))
 
 
@@ -68,9 +68,9 @@ def fit_namer(fit: RootFitResult) -> Callable[[str], str]:
     return lambda name: columns.get(name, name)
 
 
-def tests_by_set(analysis: MixedAnalysis, tests: Sequence[InteractionTest]) -> dict[tuple[str, ...], InteractionTest]:
+def tests_by_set(fit: RootFitResult, tests: Sequence[InteractionTest]) -> dict[tuple[str, ...], InteractionTest]:
     """The tests by sets of columns."""
-    named = set_namer(analysis)
+    named = set_namer(fit)
     return {named(test.edge): test for test in tests}
 
 
@@ -82,15 +82,15 @@ def direction(one: ColumnSet) -> str:
     return "rise together" if value > 0 else "avoid each other"
 
 
-def columns_section(analysis: MixedAnalysis) -> Section:
+def columns_section(fit: RootFitResult) -> Section:
     """The family of every column, and why it has it."""
-    section, fit = Section("The columns"), analysis.fit
+    section = Section("The columns")
     if fit.columns is not None:
         rows = [[c.name, c.family_words, c.values_words, c.reason] for c in fit.columns.columns]
         rows += [[name, "left out", "", reason] for name, reason in fit.columns.left_out.items()]
         section.table(["column", "kind", "values", "because"], rows, first=_FIRST + 4, further="Further columns")
     else:
-        named = set_namer(analysis)
+        named = set_namer(fit)
         pairs = zip(fit.domain.names, fit.families, strict=True)
         kinds = {named([name])[0]: _kind_words(family) for name, family in pairs}
         section.table(["column", "kind"], list(kinds.items()), first=_FIRST + 4, further="Further columns")
@@ -110,31 +110,29 @@ def _kind_words(family: NodeFamily) -> str:
     return _WORDS.get(family.name, family.name)
 
 
-def kinds_sentence(analysis: MixedAnalysis) -> str:
+def kinds_sentence(fit: RootFitResult) -> str:
     """How many columns of each kind there are."""
-    named, seen = set_namer(analysis), dict[str, str]()
-    for name, family in zip(analysis.fit.domain.names, analysis.fit.families, strict=True):
+    named, seen = set_namer(fit), dict[str, str]()
+    for name, family in zip(fit.domain.names, fit.families, strict=True):
         words = _kind_words(family)
         seen[named([name])[0]] = "0/1 column" if words == "0/1" else "count" if words.startswith("count") else words
     many = {"category": "categories"}
-    return listed([plural(number, kind, many.get(kind, "")) for kind, number in Counter(seen.values()).items()])
+    return joined([plural(number, kind, many.get(kind, "")) for kind, number in Counter(seen.values()).items()])
 
 
-def summary_sentences(
-    analysis: MixedAnalysis, tests: Sequence[InteractionTest], p_text: Callable[..., str]
-) -> list[str]:
+def summary_sentences(fit: RootFitResult, tests: Sequence[InteractionTest], p_text: Callable[..., str]) -> list[str]:
     """What varies together and which sets are strongest."""
-    sets, by_set = column_sets(analysis), tests_by_set(analysis, tests)
+    sets, by_set = column_sets(fit), tests_by_set(fit, tests)
     number = plural(len(sets), "set") + " of columns that vary together"
-    begin = f"In {plural(analysis.fit.num_rows, 'row')} of {kinds_sentence(analysis)}, "
+    begin = f"In {plural(fit.num_rows, 'row')} of {kinds_sentence(fit)}, "
     if not sets:
         return [f"{begin}no columns vary together."]
     is_kept = sum(test.is_kept for test in tests)
     known = f", and tests confirm {is_kept or 'none'} of them" if tests else ", which nothing has tested"
     sentences = [f"{begin}regressions find {number}{known}."]
     # The strongest of those that rows confirm, where any are.
-    confirmed = [one for one in sets if one.names in by_set and by_set[one.names].is_kept] or sets
-    words = [f"{listed(one.names)} {direction(one)}{_p_of(one, by_set, p_text)}" for one in confirmed[:_NAMED]]
+    shown = [one for one in sets if one.names in by_set and by_set[one.names].is_kept] or sets
+    words = [f"{joined(one.names)} {direction(one)}{_p_of(one, by_set, p_text)}" for one in shown[:_NAMED]]
     sentences.append(f"The strongest, given all other columns: {'; '.join(words)}.")
     return sentences
 
@@ -144,28 +142,28 @@ def _p_of(one: ColumnSet, tests: dict[tuple[str, ...], InteractionTest], p_text:
     return f" ({text.removeprefix(', ')})" if text else ""
 
 
-def sets_picture(analysis: MixedAnalysis) -> Block | None:
+def sets_picture(fit: RootFitResult) -> Block | None:
     """Strengths of the strongest sets, fewer on a small screen."""
-    sets = column_sets(analysis)
+    sets = column_sets(fit)
     if not sets:
         return None
 
     def drawn(most: int, legend: bool = True) -> Figure:
-        labels = [f"{listed(one.names)} ({direction(one)})" for one in sets[:most]]
+        labels = [f"{joined(one.names)} ({direction(one)})" for one in sets[:most]]
         values = np.array([one.strength for one in sets[:most]])
         none = np.full(len(values), np.nan)
         beside = [f"{value:.2g}" for value in values]
-        options = {"reference": None, "beside": beside, "label": "strength", "legend": legend}
+        options = {"reference": None, "beside": beside, "label": "strength, per standard deviation", "legend": legend}
         return figure_of(plot_forest, labels, values, none, none, **options)
 
     about = "Strongest sets: coefficients per standard deviation, so that columns of all kinds and units compare"
     return Block("figure", about, drawing=drawn(_WIDE), narrow=drawn(_NARROW, legend=False))
 
 
-def sets_section(analysis: MixedAnalysis, tests: Sequence[InteractionTest]) -> Section:
+def sets_section(fit: RootFitResult, tests: Sequence[InteractionTest]) -> Section:
     """Every set of columns, then the levels of those with a category."""
     section = Section("What varies together")
-    sets, by_set = column_sets(analysis), tests_by_set(analysis, tests)
+    sets, by_set = column_sets(fit), tests_by_set(fit, tests)
     if not sets:
         section.text("No columns vary together.")
         return section
@@ -185,18 +183,18 @@ def sets_section(analysis: MixedAnalysis, tests: Sequence[InteractionTest]) -> S
         "The coefficient multiplies the product of the roots of the columns in the log-density of a row: the square "
         "roots of two counts or positive numbers, a real number as it is (measured from the origin in the table of "
         "columns), and 1 for a level that a row has. The strength is its size where every root is divided by its "
-        "standard deviation among the training rows."
+        "standard deviation among the training rows. Of levels only differences between coefficients have a meaning."
     )
     for one in [one for one in sets if one.coefficient is None][:_LEVELLED]:
-        _levels_table(section, analysis, one)
+        _levels_table(section, fit, one)
     return section
 
 
-def _levels_table(section: Section, analysis: MixedAnalysis, one: ColumnSet) -> None:
-    """Coefficients of a set by the levels of its categories, from their mean, for a constant has no meaning."""
-    values = [levels_of(analysis.fit.columns, term.names) for term in one.terms]
+def _levels_table(section: Section, fit: RootFitResult, one: ColumnSet) -> None:
+    """Coefficients of a set by the levels of its categories."""
+    values = [levels_of(fit.columns, term.names) for term in one.terms]
     names = [name for name in one.names if any(name in level for level in values)]
-    section.heading(f"{listed(one.names)}, by level of {listed(names)}" if names else listed(one.names))
+    section.heading(f"{joined(one.names)}, by level of {joined(names)}" if names else joined(one.names))
     if names:
         rows = [
             [*(level.get(name, "") for name in names), coefficient(term.coefficient)]
@@ -208,13 +206,13 @@ def _levels_table(section: Section, analysis: MixedAnalysis, one: ColumnSet) -> 
         section.table(["variables", "coefficient"], rows, first=_FIRST, further="Further levels")
 
 
-def fitted_section(analysis: MixedAnalysis) -> Section | None:
+def fitted_section(fitted: Sequence[FittedColumn], part: str) -> Section | None:
     """Observed beside fitted values of every column."""
-    if not analysis.fitted:
+    if not fitted:
         return None
     section = Section("Observed and fitted")
-    about = f"The {analysis.judged_on} rows beside what the model expects of every column given all others"
-    wide, narrow = fitted_figure(analysis.fitted), fitted_figure(analysis.fitted, across=1)
+    about = f"The {part} rows beside what the model expects of every column given all others"
+    wide, narrow = fitted_figure(fitted), fitted_figure(fitted[:_DRAWN], across=1)
     section.figure(wide, about, narrow=narrow)
     section.note(
         "Of labels: groups of rows by the fitted probability of a level, against the share that has it. On the line "
@@ -224,9 +222,9 @@ def fitted_section(analysis: MixedAnalysis) -> Section | None:
     return section
 
 
-def limits(analysis: MixedAnalysis) -> list[str]:
+def limits(fit: RootFitResult) -> list[str]:
     """What limits the page of columns of several kinds, beside what limits every page."""
-    fit, sentences = analysis.fit, list[str]()
+    sentences = list[str]()
     families = {family.name for family in fit.families}
     if "exponential" in families:
         sentences.append(
