@@ -23,6 +23,7 @@ from pyro_hoim.generalized_root import (
     load_roots,
     predict_roots,
 )
+from pyro_hoim.generalized_root.command import FAMILY
 from pyro_hoim.generalized_root.nodes.columns import NodeFamilies
 from pyro_hoim.generalized_root.study.baselines import kept_independent
 
@@ -216,3 +217,22 @@ def test_counts_and_labels_alone_have_a_divergence():
     scores = found.parts["train"].scores
     entropy = CountTable.from_matrix(rows).entropy()
     assert scores.kl == pytest.approx(scores.nll - entropy)
+
+
+def test_what_a_file_says_of_its_coefficients_and_columns_is_checked():
+    energy = mixed_energy("category-gaussian")
+    file = RootFile(energy.structure, energy.psi, energy.families)
+    assert FAMILY.figures(file).method == "stated coefficients"  # of no regression
+    learned = RootFile(energy.structure, energy.psi, energy.families, {"rows": 10, "refit": None})
+    assert FAMILY.figures(learned).method == "penalised regressions"
+    assert file.set_of(("v0", "v1")) == ("colour", "v1")
+    right = torch.ones(len(energy.domain), 2)
+    RootFile(energy.structure, energy.psi, energy.families, {}, {"root_scales": right})
+    with pytest.raises(InputError, match="root_scales"):
+        RootFile(energy.structure, energy.psi, energy.families, {}, {"root_scales": right[1:]})
+    with pytest.raises(InputError, match="frame"):
+        RootFile(energy.structure, energy.psi, energy.families, {"frame": {"columns": []}})
+    own = UserFamily("geometric", "count", np.zeros_like)
+    structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
+    with pytest.raises(InputError, match="node_family knows"):
+        RootFile(structure, torch.ones(1), own)
