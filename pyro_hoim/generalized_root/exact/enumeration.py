@@ -19,7 +19,7 @@ from ...core.partition import Cost, LogPartition
 from ...errors import InputError, IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..energy import GeneralizedRootEnergy
 from ..nodes.columns import Families, NodeFamilies, root_range
-from ..nodes.families import IndicatorFamily, NodeFamily
+from ..nodes.families import NodeFamily
 from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
 from ..nodes.user_family import UserFamily
@@ -748,13 +748,13 @@ def _sizes(energy: GeneralizedRootEnergy, windows: Sequence[Window], num_nodes: 
 
 def _grids_of(energy: GeneralizedRootEnergy, windows: Sequence[Window], num_nodes: int) -> list[Grid]:
     """Grid of every unit."""
-    grids: list[Grid] = []
-    for unit in energy.families.units:
+    families, grids = energy.families, list[Grid]()
+    for unit in families.units:
         places = tuple(unit.tolist())
-        if isinstance(family := energy.families[places[0]], IndicatorFamily):
+        if families.blocks and families.is_category(unit):
             grids.append(Grid(np.eye(len(places)), np.zeros(len(places)), places))
             continue
-        values, log_weights = grid_of(family, windows[places[0]], num_nodes)
+        values, log_weights = grid_of(families.each[places[0]], windows[places[0]], num_nodes)
         grids.append(Grid(values[:, None], log_weights, places))
     return grids
 

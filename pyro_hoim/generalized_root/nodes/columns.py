@@ -62,11 +62,12 @@ class NodeFamilies(Sequence[NodeFamily]):
             InputError: names that are not those of the variables, or another number of families.
             InputTypeError: something else than families.
         """
+        # By type first: checks of abstract classes cost more than all else that small models do here.
         names = domain.names
+        if type(family) is NodeFamilies and len(family.each) == len(names):
+            return family
         if isinstance(family, NodeFamily):
             return _alike(family, len(names))
-        if isinstance(family, NodeFamilies) and len(family) == len(names):
-            return family
         if isinstance(family, str) or not isinstance(family, Mapping | Sequence):
             raise wrong_type("family", "a NodeFamily, or one for every variable", family)
         # One by name, or one each in order.
