@@ -245,8 +245,7 @@ class RootStructure:
         every: dict[Key, list[tuple[str, ...]]] = {}
         for (_, size), sets in terms.items():
             for names in sets:
-                num_roots = families.num_roots(domain.indices(names))
-                for j in range(size, min(largest, size + num_roots - 1) + 1):
+                for j in families.full_roots(domain.indices(names), largest):
                     every.setdefault((j, size), []).append(names)
         return cls(domain, every)
 

@@ -240,6 +240,11 @@ class NodeFamilies(Sequence[NodeFamily]):
                 return _MANY
         return len(products)
 
+    def full_roots(self, positions: Sequence[int], order: int) -> range:
+        """Roots up to an order of the terms of some variables in a full model: as many as are different functions."""
+        size = len(positions)
+        return range(size, min(order, size + self.num_roots(positions) - 1) + 1)
+
     def gathered(self, log_probs: Tensor, values: Tensor) -> Tensor:
         """Log probabilities (*shape, d) with that of every category at its indicator that is set, 0 at the others."""
         for places in self.blocks:

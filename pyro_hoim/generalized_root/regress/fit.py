@@ -208,8 +208,11 @@ def _entries(name: str, solutions: Sequence[NodeSolution]) -> dict[str, torch.Te
 
 
 def _spaces_of(rows: RootRows, index: int, spaces: Sequence[SearchSpace]) -> Sequence[SearchSpace]:
-    """Search spaces of one column: a Gaussian one beside others has a term that gives its mean."""
-    return [space.with_mean() for space in spaces] if rows.has_mean(index) else spaces
+    """Search spaces of one column of several families: it has roots of its own, and a Gaussian one a mean."""
+    if rows.families.common is not None:
+        return spaces
+    roots = [rows.single_roots(index, max(j for j, _ in space.keys)) for space in spaces]
+    return [space.with_singles(some, rows.has_mean(index)) for space, some in zip(spaces, roots, strict=True)]
 
 
 def _numbered(
@@ -267,9 +270,9 @@ def fit_roots(
     numbers. Then every root of every column is divided by its standard deviation in the rows, so that one penalty
     serves all units: a set costs :math:`\lambda_l \lvert c_S\rvert \prod_{s \in S} \sigma_{ls}` at each of its members,
     so that a penalty of 0.1 asks for a correlation of about 0.1. Residuals and the tolerance are those of standardised
-    coefficients, all results those of the columns. A set has one key, its size; a Gaussian column also has the term (2,
-    1), which gives it a mean and is not penalised. Columns that all have one family are fitted as ever, however it is
-    given.
+    coefficients, all results those of the columns. A set has one key, its size, unless ``full`` gives it lower roots; a
+    Gaussian column also has the term (2, 1), which gives it a mean and is not penalised. Columns that all have one
+    family are fitted as ever, however it is given.
 
     A category is a group of indicators (:class:`~pyro_hoim.generalized_root.IndicatorFamily`), whose regression is a
     multinomial logit. A set with categories is a set of columns: its coefficients, one for every choice of a level of
@@ -309,7 +312,9 @@ def fit_roots(
             interactions.
         names: column names.
         full: all keys (j, l) with l <= j, in place of the strongest interactions l = j alone (equation 4); of columns
-            of one family.
+            of several families as far as they are different functions, as
+            :meth:`~pyro_hoim.generalized_root.RootStructure.mixed` has them. A set with categories has a group of
+            coefficients for every key.
         refit: ``none`` (the published convention), ``singles`` (best terms of single columns beside the joined tuples),
             or ``all`` (best coefficients of all terms found, never worse than independent columns on these rows); see
             :func:`~pyro_hoim.generalized_root.refit_roots`.
@@ -421,7 +426,7 @@ def _fit(
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
     check_choice(refit, get_args(Refit), "refit")
     settings = checked_settings(given)
-    _check_options(families, full, settings)
+    _check_options(families, settings)
     run = checked_run(run)
     file = run.file()
     if is_source(data):
@@ -473,13 +478,10 @@ def _fit(
     return tuple(fits)
 
 
-def _check_options(families: Families, full: bool, settings: RootSettings) -> None:
+def _check_options(families: Families, settings: RootSettings) -> None:
     """Refuse options that families do not go with."""
     several = families.values() if isinstance(families, Mapping) else families
     each = list(dict.fromkeys([several] if isinstance(several, NodeFamily) else several))
-    if full and len(each) > 1:
-        problem = "takes one family for all columns: where they have several, every set has the key of its size alone"
-        raise conflict("full", problem, "leave it out")
     bad = [family for family in each if isinstance(family, UserFamily | IndicatorFamily) or not family.is_discrete]
     if settings.stop == "published" and any(isinstance(family, IndicatorFamily) for family in each):
         problem = "the published rule is that of counts, and categories have groups of coefficients"

@@ -64,7 +64,7 @@ class _NodeSolver:
         if node in rows.category_of:  # one constant for each contrast
             orders = np.arange(rows.num_statistics(node))
         self.num_constants = len(orders)
-        l1 = np.zeros(len(orders)) if rows.categories else np.array(space.l1[: self.num_constants])
+        l1 = np.zeros(len(orders)) if rows.categories else np.array(space.l1[: self.num_constants])  # else by groups
         self.working = WorkingSet(rows, node, orders, l1, self.width)
         if settings.objective == "upper-bound":
             self.working.num_subdomains = settings.num_subdomains
@@ -139,6 +139,8 @@ class _NodeSolver:
         if rows.is_fixed.any():
             keep = np.flatnonzero(~rows.is_fixed[tuples].any(1))
             tuples, gradients = tuples[keep], gradients[keep]
+        has_root = rows.has_root(self.node, tuples, j)
+        tuples, gradients = tuples[has_root], gradients[has_root]
         padded = np.full((len(tuples), self.width), -1, np.int64)
         padded[:, : size - 1] = tuples
         return padded, gradients
@@ -240,6 +242,8 @@ class _GroupSolver(_NodeSolver):
         # Groups of the working set: key and units of every one, and where they begin.
         self.sets: list[tuple[int, ...]] = []
         self.starts, self.penalties = list(range(self.num_constants + 1)), [0.0] * self.num_constants
+        if not self.is_category:
+            self.penalties = list(space.l1[: self.num_constants])
         self._regroup()
 
     def _regroup(self) -> None:
@@ -313,7 +317,8 @@ class _GroupSolver(_NodeSolver):
             is_set = (np.diff(sets, axis=1) > 0).all(1) & (sets != self.unit).all(1)
         else:
             sets, is_set = listed, np.ones(len(listed), dtype=bool)
-        keep = is_set & (self.sizes[sets] > 0).all(1)
+        keep = np.flatnonzero(is_set & (self.sizes[sets] > 0).all(1))
+        keep = keep[rows.has_root(self.node, np.array(rows.nodes)[sets[keep]], j)]
         return sets[keep], np.sqrt(squares[keep])
 
     @override
@@ -345,13 +350,16 @@ class _GroupSolver(_NodeSolver):
     def _warm_groups(self, warm: NodeSolution) -> tuple[Integers, Integers, Floats, Floats]:
         """Keys and units of the groups of a solution, the coefficients of its constants, and those of the groups."""
         index = {key: i for i, key in enumerate(self.space.keys)}
-        count = self.num_constants
+        is_constant = warm.keys[:, 1] == 1
+        start = np.zeros(self.num_constants)
+        constants = range(self.num_constants) if self.is_category else [index[j, 1] for j in warm.keys[is_constant, 0]]
+        start[list(constants)] = warm.coefficients[is_constant]
         groups: dict[tuple[int, ...], None] = {}
-        for key, others in zip(warm.keys[count:].tolist(), warm.others[count:].tolist(), strict=True):
+        for key, others in zip(warm.keys[~is_constant].tolist(), warm.others[~is_constant].tolist(), strict=True):
             units = [int(self.rows.unit_of[s]) for s in others if s >= 0]
             groups[index[tuple(key)], *units, *[-1] * (self.width - len(units))] = None
         table = np.array(list(groups), dtype=np.int64).reshape(-1, 1 + self.width)
-        return table[:, 0], table[:, 1:], warm.coefficients[:count], warm.coefficients[count:]
+        return table[:, 0], table[:, 1:], start, warm.coefficients[~is_constant]
 
     @override
     def solution(self, point: Point, outcome: Outcome) -> NodeSolution:
@@ -360,14 +368,14 @@ class _GroupSolver(_NodeSolver):
         norms = working.groups.norms(point.coefficients)[count:] if working.groups is not None else np.empty(0)
         order = sorted(np.flatnonzero(norms > 0).tolist(), key=lambda g: self.sets[g])
         starts = self.starts[count:]
-        chosen = [range(count), *(range(starts[g], starts[g + 1]) for g in order)]
+        constants = [i for i in range(count) if not self.penalties[i] or point.coefficients[i]]
+        chosen = [constants, *(range(starts[g], starts[g + 1]) for g in order)]
         index = np.array(list(itertools.chain.from_iterable(chosen)), dtype=np.int64)
         category = self.rows.category_of.get(self.node)
-        keys = np.array(self.space.keys, dtype=np.int64)[np.where(index < count, 0, working.keys[index])]
+        of_space = working.keys[index] if category is None else np.where(index < count, 0, working.keys[index])
+        keys = np.array(self.space.keys, dtype=np.int64)[of_space]
         members = np.full(len(index), self.node)
-        if category is None:
-            keys[:count] = [key for key in self.space.keys if key[1] == 1]
-        else:
+        if category is not None:
             members = category.columns[working.orders[index]]
         return NodeSolution(keys, members, working.others[index], point.coefficients[index], outcome)
 

@@ -215,9 +215,14 @@ class SearchSpace:
         starts, others = self._others[size]
         return others[starts[node] : starts[node + 1]]
 
-    def with_mean(self) -> SearchSpace:
-        """The same features and (2, 1) without a penalty, behind the constant of (1, 1)."""
-        return replace(self, keys=(self.keys[0], (2, 1), *self.keys[1:]), l1=(self.l1[0], 0.0, *self.l1[1:]))
+    def with_singles(self, roots: Iterable[int], has_mean: bool) -> SearchSpace:
+        """The same features of sets, of a column's own those of some roots, and a mean (2, 1) without a penalty."""
+        pairs = dict(zip(self.keys, self.l1, strict=True))
+        pairs = {key: penalty for key, penalty in pairs.items() if key[1] > 1 or key[0] in roots}
+        if has_mean:
+            pairs[2, 1] = 0.0
+        keys = sorted(pairs, key=lambda key: (key[1], key[0]))
+        return replace(self, keys=tuple(keys), l1=tuple(pairs[key] for key in keys))
 
     def with_l1(self, l1: Mapping[int, float]) -> SearchSpace:
         """The same features under other penalties of the root orders."""

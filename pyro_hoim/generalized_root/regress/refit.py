@@ -85,8 +85,8 @@ class RefitProblem:
                 values[term] = value * rows.unit(key[0], term.positions)
         values = to_contrasts(rows, values)
         if fit.is_full:
-            for j in fit.l1:
-                for node in columns:
+            for node in columns:
+                for j in rows.single_roots(node, fit.order)[1:]:
                     values.setdefault(JointTerm((j, 1), (node,)), 0.0)
         for node in columns:
             if rows.has_mean(node):
@@ -102,7 +102,7 @@ class RefitProblem:
             for node in groups_of[term][1]:
                 (singles if term.key[1] == 1 else tuples)[node].append(m)
         # Their penalties.
-        is_free = [term.key == (1, 1) or (term.key[1] == 1 and not fit.is_full) for term in terms]
+        is_free = [rows.is_free(term.key, term.positions) for term in terms]
         l1 = [0.0 if is_free[m] else share * fit.l1[term.key[0]] * term.key[1] for m, term in enumerate(terms)]
         groups = _groups(l1, [groups_of[term] for term in terms]) if rows.categories else None
         joined = np.array([values[term] for term in terms])

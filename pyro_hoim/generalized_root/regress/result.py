@@ -26,7 +26,7 @@ from ...structure.hypergraph import Edge
 from ..energy import GeneralizedRootEnergy
 from ..frames import RootColumns
 from ..nodes.columns import NodeFamilies
-from ..nodes.families import IndicatorFamily, NodeFamily
+from ..nodes.families import GaussianFamily, IndicatorFamily, NodeFamily
 from ..structure import Key, RootStructure
 from ._regression import interactions, statistic
 from .errors import RootErrors, centred_directions, sandwich_errors
@@ -337,7 +337,7 @@ class RootFitResult(Fitted):
         groups: list[tuple[Key, int, float]] = []
         for (key, members), square in squares.items():
             count = math.prod(self._num_free[name] for name in members)
-            is_free = self.scales is not None and key[1] == 1
+            is_free = key == (2, 1) and members[0] in self._with_mean
             groups.append((key, count, 0.0 if is_free else self.l1[key[0]] * math.sqrt(count * square)))
         return groups
 
@@ -351,6 +351,12 @@ class RootFitResult(Fitted):
         """The column of every variable by name: of an indicator its category, else the variable itself."""
         pairs = zip(self.domain.names, self.families, strict=True)
         return {name: one.category if isinstance(one, IndicatorFamily) else name for name, one in pairs}
+
+    @cached_property
+    def _with_mean(self) -> frozenset[str]:
+        """Gaussian columns beside others, whose mean costs nothing."""
+        pairs = zip(self.domain.names, self.families, strict=True)
+        return frozenset(n for n, one in pairs if self.scales is not None and one.name == GaussianFamily.name)
 
     @cached_property
     def _num_free(self) -> dict[str, int]:

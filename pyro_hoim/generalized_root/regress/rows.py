@@ -168,6 +168,35 @@ class RootRows:
         """Whether a column has the unpenalised term (2, 1), which gives a Gaussian one beside others its mean."""
         return self.families.common is None and self.families[index].name == GaussianFamily.name
 
+    def is_free(self, key: tuple[int, int], positions: Sequence[int]) -> bool:
+        """Whether a term costs nothing: the linear term of a column, and what gives a Gaussian one its mean."""
+        return key == (1, 1) or (key == (2, 1) and self.has_mean(positions[0]))
+
+    def has_root(self, node: int, others: NDArray[np.int64], root: int) -> NDArray[np.bool_]:
+        """Whether sets of a node and others (m, l - 1) have terms of a root: of one family all, of several each once.
+
+        That is, as far as the term is a function of its own (:meth:`NodeFamilies.full_roots`).
+        """
+        if self.families.common is not None or root == others.shape[1] + 1:
+            return np.ones(len(others), dtype=bool)
+        # Sets with the same families have the same roots.
+        alike, inverse = np.unique(np.sort(self._family_numbers[others], axis=1), axis=0, return_inverse=True)
+        firsts = [int(places[0]) for _, places in self.families.groups]
+        has_root = [root in self.families.full_roots([node, *(firsts[k] for k in one)], root) for one in alike.tolist()]
+        return np.array(has_root, dtype=bool)[inverse.reshape(-1)]
+
+    @cached_property
+    def _family_numbers(self) -> NDArray[np.int64]:
+        """Number of the family of every variable, (d,)."""
+        numbers = np.empty(len(self.domain), np.int64)
+        for k, (_, places) in enumerate(self.families.groups):
+            numbers[places] = k
+        return numbers
+
+    def single_roots(self, index: int, order: int) -> range:
+        """Roots of a column's own terms in a full model up to an order; of a category one for each level."""
+        return range(1, order + 1) if self.families.common is not None else self.families.full_roots([index], order)
+
     def start_alone(self, index: int, means: NDArray[np.float64]) -> NDArray[np.float64]:
         """Coefficients of a column's unpenalised terms, were it independent; from the means of its roots (k,)."""
         if index in self.category_of:

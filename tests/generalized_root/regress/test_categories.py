@@ -17,6 +17,7 @@ from pyro_hoim.generalized_root import (
     PoissonFamily,
     RootPseudoLikelihood,
     RootSettings,
+    RootStructure,
     TruncatedPoissonFamily,
     choose_l1,
     confirm_roots,
@@ -88,15 +89,20 @@ def root(name, x, j):
 class SlowNode:
     """The penalised regression of one column, with a basis of every category from QR and all groups at once."""
 
-    def __init__(self, data, node, order, l1):
+    def __init__(self, data, node, order, l1, full=False):
         self.data, self.node, self.n = data, node, len(next(iter(data.values())))
         others = [name for name in data if name != node]
         self.groups, columns, self.orders = [], [], []
-        sets = [rest for size in range(1, order) for rest in itertools.combinations(others, size)]
-        for rest in [(), *sets]:
+        sets = [(size + 1, rest) for size in range(1, order) for rest in itertools.combinations(others, size)]
+        if full:  # all roots of 0 and 1 are equal
+            lower = [(j, rest) for size, rest in [(1, ()), *sets] for j in range(size + 1, order + 1)]
+            is_free = (2, ()) if node == "change" else None
+            flat = {"ill", "region", "colour"}
+            sets += [(j, rest) for j, rest in lower if not {node, *rest} <= flat and (j, rest) != is_free]
+        for j, rest in [(1, ()), *sets]:
             block = np.ones((self.n, 1))
             for name in rest:
-                block = (block[:, :, None] * self.features(name, len(rest) + 1)[:, None]).reshape(self.n, -1)
+                block = (block[:, :, None] * self.features(name, j)[:, None]).reshape(self.n, -1)
             columns.append(block)
         # Natural parameters: contrasts of a category, else roots of the column.
         if isinstance(KINDS[node], int):
@@ -107,7 +113,7 @@ class SlowNode:
             k = max(2, order)
             self.targets = np.stack([root(node, data[node], j) for j in range(1, k + 1)], 1)
             self.targets = self.targets / self.targets.std(0)
-            statistics = [[0, 1] if node == "change" else [0], *([len(rest)] for rest in sets)]
+            statistics = [[0, 1] if node == "change" else [0], *([j - 1] for j, _ in sets)]
         # One column of the design for every coefficient.
         self.design, start = [], 0
         self.penalties = []
@@ -117,7 +123,7 @@ class SlowNode:
             self.groups.append(slice(start, start + len(pairs)))
             self.penalties.append(l1 * math.sqrt(len(pairs)) if number else 0.0)
             start += len(pairs)
-        self.sets = [(), *sets]
+        self.sets = [(1, ()), *sets]
 
     def basis(self, name):
         """Functions of the level of mean 0, variance 1 and no correlation in the rows, by QR."""
@@ -186,17 +192,18 @@ class SlowNode:
         place = {name: i for i, name in enumerate(names)}
         mine = [n for n in fitted.nodes if fitted.unit_names[n.variable] == self.node]
         table = np.zeros(len(self.design))
-        for rest, where in zip(self.sets, self.groups, strict=True):
+        for (j, rest), where in zip(self.sets, self.groups, strict=True):
+            keys = [(1, 1), (2, 1)] if (j, rest) == (1, ()) and self.node == "change" else [(j, len(rest) + 1)]
             # What the terms of a set add to the log density, as a function of all rows beside each own statistic.
             columns = np.stack([column * self.targets[:, s] for column, s in self.design[where]], 1)
             added = np.zeros(self.n)
             for node in mine:
                 values = x[:, place[node.variable]]
-                if not rest:
+                if (j, rest) == (1, ()):
                     added += node.intercept * root(self.node, values, 1)
                 for term in node.terms:
                     units = {fitted.unit_names[name] for name in term.names} - {self.node}
-                    if units == set(rest):
+                    if units == set(rest) and term.key in keys:
                         parts = [root(fitted.unit_names[n], x[:, place[n]], term.key[0]) for n in term.names]
                         added += term.coefficient * np.prod(parts, axis=0)
             solution, *_ = np.linalg.lstsq(columns, added, rcond=None)
@@ -205,16 +212,19 @@ class SlowNode:
         return table
 
 
-@pytest.mark.parametrize(("order", "l1"), [(2, 0.08), (2, 0.02), (3, 0.12)])
-def test_every_group_holds_its_condition(order, l1):
+@pytest.mark.parametrize(
+    ("order", "l1", "full"),
+    [(2, 0.08, False), (2, 0.02, False), (3, 0.12, False), (2, 0.03, True), (3, 0.1, True)],
+)
+def test_every_group_holds_its_condition(order, l1, full):
     """Independent design, basis and derivatives; the control is another penalty."""
     data = rows_of(80)
     data = data if order == 2 else some(data, "ill", "region", "change", "colour")
-    fitted = fitted_rows(data, order=order, l1=l1)
+    fitted = fitted_rows(data, order=order, l1=l1, full=full)
     assert fitted.is_converged
     num_groups = 0
     for node in data:
-        slow = SlowNode(data, node, order, l1)
+        slow = SlowNode(data, node, order, l1, full)
         c = slow.coefficients(fitted)
         assert slow.residual(c) < 1e-6, node
         objective = sum(n.objective for n in fitted.nodes if fitted.unit_names[n.variable] == node)
@@ -224,6 +234,27 @@ def test_every_group_holds_its_condition(order, l1):
         assert slow.residual(c) > 1e-4 or not is_found
         num_groups += sum(bool(np.any(c[g])) for g in slow.groups[1:])
     assert num_groups > 6
+
+
+def test_full_searches_find_the_keys_that_full_structures_have():
+    """Without a penalty every term that is a function of its own has a coefficient, and no other one."""
+    data = {**some(rows_of(120), "ill", "region", "change", "visits"), "old": rows_of(120, 5)["ill"]}
+    data["rooms"] = np.minimum(rows_of(120, 6)["visits"], 2)
+    kinds = {**KINDS, "old": BINARY, "rooms": TruncatedPoissonFamily(2)}
+    x, _, names = encoded(data, kinds)
+    fitted = fitted_rows(data, kinds, l1=1e-4, order=3, full=True, settings=RootSettings(
+        candidates={2: list(itertools.combinations(data, 2)), 3: []}, false_discovery_rate=None))  # fmt: skip
+    sets = [s for s in itertools.combinations(names, 2) if len({fitted.unit_names[n] for n in s}) == 2]
+    full = RootStructure.mixed(fitted.domain, sets, full=True, order=3, family=fitted.families)
+    lacking = set(full.names) - set(fitted.structure.names)
+    assert set(fitted.structure.names) <= set(full.names) and len(lacking) < 0.1 * full.num_terms
+    assert {key[0] for key, pair in fitted.structure.names if pair == ("ill", "old")} == {2}
+    assert {key[0] for key, pair in fitted.structure.names if set(pair) == {"ill", "visits"}} == {2, 3}
+    refitted = refit_roots(fitted, x, settings=RootSettings(false_discovery_rate=None, refit_share=0.1))
+    assert set(refitted.structure.names) <= set(full.names)
+    assert refitted.refit.pseudo_nll < refitted.refit.independent_pseudo_nll
+    alone = fitted_rows(data, kinds, l1=1e3, order=3, full=True)
+    assert alone.num_interactions == 0 and {key for key, _ in alone.structure.names} == {(1, 1), (2, 1)}
 
 
 def test_proximal_gradients_reach_the_same_optimum():

@@ -87,21 +87,37 @@ def log_partition(name, eta):
     return torch.logsumexp(eta @ table.T + weight, 1)
 
 
-def slow_conditions(x, node, order, l1, terms):
-    """Largest distance of a subgradient from zero over all features of a node, per unit of each; and the objective."""
+def slow_problem(x, node, order, l1, full=False):
+    """Keys of all features of a node, their units and penalties, and the smooth part of its objective."""
     name, n = NAMES[node], len(x)
     table = [roots(other, x[:, i], order) for i, other in enumerate(NAMES)]
     spread = [column.std(0) for column in table]
     keys = [(1, ()), *([(2, ())] if name == "change" else [])]
     rest = [t for t in range(len(NAMES)) if t != node]
-    keys += [(size, others) for size in range(2, order + 1) for others in itertools.combinations(rest, size - 1)]
+    if full and name != "ill":  # all roots of a 0/1 column are equal, and no others of these here
+        keys += [(j, ()) for j in range(2, order + 1) if (j, ()) not in keys]
+    for size in range(2, order + 1):
+        roots_of = range(size, order + 1) if full else (size,)
+        keys += [(j, others) for j in roots_of for others in itertools.combinations(rest, size - 1)]
     columns = np.stack([np.prod([table[t][:, j - 1] for t in others], axis=0) * np.ones(n) for j, others in keys], 1)
     unit = torch.tensor([math.prod(spread[t][j - 1] for t in (node, *others)) for j, others in keys])
-    penalty = torch.tensor([l1 * float(unit[i]) if others else 0.0 for i, (_, others) in enumerate(keys)])
-    values = torch.tensor([terms.get(key, 0.0) for key in keys], dtype=torch.float64, requires_grad=True)
+    free = [(1, ()), *([(2, ())] if name == "change" else [])]
+    penalty = torch.tensor([0.0 if key in free else l1 * float(unit[i]) for i, key in enumerate(keys)])
     root = torch.tensor([j - 1 for j, _ in keys])
-    eta = torch.stack([(torch.from_numpy(columns) * values)[:, root == j].sum(1) for j in range(order)], 1)
-    smooth = (log_partition(name, eta) - (eta * torch.from_numpy(table[node])).sum(1)).mean()
+
+    def smooth(values):
+        eta = torch.stack([(torch.from_numpy(columns) * values)[:, root == j].sum(1) for j in range(order)], 1)
+        return (log_partition(name, eta) - (eta * torch.from_numpy(table[node])).sum(1)).mean()
+
+    return keys, unit, penalty, smooth
+
+
+def slow_conditions(x, node, order, l1, terms, full=False):
+    """Largest distance of a subgradient from zero over all features of a node, per unit of each; and the objective."""
+    keys, unit, penalty, loss = slow_problem(x, node, order, l1, full)
+    assert set(terms) <= set(keys)
+    values = torch.tensor([terms.get(key, 0.0) for key in keys], dtype=torch.float64, requires_grad=True)
+    smooth = loss(values)
     (slope,) = torch.autograd.grad(smooth, values)
     c = values.detach()
     distance = torch.where(c != 0, (slope + penalty * c.sign()).abs(), (slope.abs() - penalty).clamp(min=0))
@@ -116,20 +132,59 @@ def node_terms(fitted, node):
     return terms | {(1, ()): result.intercept}
 
 
+@pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("order", [2, 3])
-def test_every_subgradient_holds_in_units_of_standard_deviations(order):
+def test_every_subgradient_holds_in_units_of_standard_deviations(order, full):
     x, l1 = mixed_rows(60 if order == 3 else 150), 0.08
-    fitted = fitted_rows(x, order=order, l1=l1)
+    fitted = fitted_rows(x, order=order, l1=l1, full=full)
     assert fitted.is_converged
     num_terms = 0
     for node in range(len(NAMES)):
         terms = node_terms(fitted, node)
-        residual, objective = slow_conditions(x, node, order, l1, terms)
+        residual, objective = slow_conditions(x, node, order, l1, terms, full)
         assert residual < 1e-6
         assert objective == pytest.approx(fitted.nodes[node].objective, abs=1e-8)
-        assert slow_conditions(x, node, order, 1.01 * l1, terms)[0] > 1e-4 or len(terms) < 3  # control
+        assert slow_conditions(x, node, order, 1.01 * l1, terms, full)[0] > 1e-4 or len(terms) < 3  # control
         num_terms += len(terms)
     assert num_terms > len(NAMES) + 5
+
+
+def descend(x, node, order, l1, num_steps):
+    """Proximal gradient steps in standardised coefficients, with momentum and restarts: the objective."""
+    keys, unit, penalty, loss = slow_problem(x, node, order, l1, full=True)
+    unit, penalty = unit.double(), penalty.double()
+    point = torch.zeros(len(keys), dtype=torch.float64)
+    ahead, momentum, rate = point, 1.0, 0.5
+
+    def value(z):
+        return float(loss(z / unit))
+
+    for _ in range(num_steps):
+        z = ahead.clone().requires_grad_()
+        at = loss(z / unit)
+        (slope,) = torch.autograd.grad(at, z)
+        for _ in range(60):
+            after = ahead - rate * slope
+            after = after.sign() * (after.abs() - rate * penalty / unit).clamp(min=0)
+            move = after - ahead
+            if value(after) <= float(at.detach()) + float(slope @ move + move @ move / (2 * rate)) + 1e-13:
+                break
+            rate *= 0.5
+        if float((ahead - after) @ (after - point)) > 0:  # away from the minimum
+            momentum = 1.0
+        larger = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+        ahead, point, momentum = after + (momentum - 1) / larger * (after - point), after, larger
+        rate *= 1.05
+    return value(point) + float((penalty * (point / unit).abs()).sum())
+
+
+@pytest.mark.parametrize("name", ["ill", "visits"])
+def test_full_regressions_are_where_proximal_gradients_end(name):
+    x, l1, node = mixed_rows(80), 0.05, NAMES.index(name)
+    fitted = fitted_rows(x, order=2, l1=l1, full=True).nodes[node]
+    objective = descend(x, node, 2, l1, 400)
+    assert fitted.objective == pytest.approx(objective, abs=1e-7)
+    assert objective < descend(x, node, 2, l1, 5) - 1e-4  # control: a few steps are not enough
 
 
 def test_without_a_penalty_regressions_are_generalised_linear_models():
@@ -256,9 +311,13 @@ def test_kinds_of_data_workers_and_runs_do_not_matter(tmp_path):
     equal(fitted_rows(x, settings=RootSettings(tolerance=1e-9, jobs=2, false_discovery_rate=None)), whole)
     counts = 1 + np.arange(len(x)) % 3
     equal(fitted_rows(x, counts=counts), fitted_rows(np.repeat(x, counts, 0)))
-    path = tmp_path / "run.checkpoint"
-    equal(fitted_rows(x, run=RunOptions(path)), whole)
-    equal(fitted_rows(x, run=RunOptions(path, resume=True)), whole)
+    for full in (False, True):
+        path, options = tmp_path / f"run-{full}.checkpoint", {"full": full}
+        first = fitted_rows(x, run=RunOptions(path), **options)
+        equal(first, fitted_rows(x, **options) if full else whole)
+        equal(fitted_rows(x, run=RunOptions(path, resume=True), **options), first)
+        path_of = fit_root_path(x, [0.2, 0.05], FAMILIES, order=2, names=NAMES, settings=TIGHT, **options)
+        equal(path_of[1], first, 1e-5)
     pd.DataFrame(x, columns=NAMES).to_csv(tmp_path / "rows.csv", index=False)
     equal(fitted_rows(open_rows(tmp_path / "rows.csv", allow=["days", "change"]), names=None), whole)
     path = fit_root_path(x, [0.2, 0.05], FAMILIES, order=2, names=NAMES, settings=TIGHT)
@@ -357,7 +416,6 @@ def changed(row, column, value):
 @pytest.mark.parametrize(
     ("arguments", "code", "argument"),
     [
-        ({"full": True}, "conflict", "full"),
         ({"settings": RootSettings(objective="upper-bound")}, "conflict", "objective"),
         ({"family": {**FAMILIES, "ill": IndicatorFamily("state")}}, "out-of-range", "data, row 0 (counted from 0)"),
         ({"family": {**FAMILIES, "ill": 1}}, "wrong-type", "family of 'ill'"),
