@@ -337,7 +337,7 @@ class RootFitResult(Fitted):
         groups: list[tuple[Key, int, float]] = []
         for (key, members), square in squares.items():
             count = math.prod(self._num_free[name] for name in members)
-            is_free = key == (2, 1) and members[0] in self._with_mean
+            is_free = key == (1, 1) or (key == (2, 1) and members[0] in self._with_mean)
             groups.append((key, count, 0.0 if is_free else self.l1[key[0]] * math.sqrt(count * square)))
         return groups
 

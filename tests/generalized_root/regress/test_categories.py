@@ -486,7 +486,6 @@ def test_a_level_seen_once_has_finite_coefficients():
 @pytest.mark.parametrize(
     ("change", "options", "code", "argument"),
     [
-        ({}, {"full": True}, "conflict", "full"),
         ({}, {"settings": RootSettings(objective="upper-bound")}, "conflict", "objective"),
         ({}, {"settings": RootSettings(stop="published")}, "conflict", "stop"),
         ({}, {"settings": RootSettings(candidates=[("ill", "region=0")])}, "unknown-name", None),
