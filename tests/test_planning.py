@@ -533,11 +533,11 @@ def test_columns_that_every_reading_leaves_out_make_no_labels_of_counts():
 
 def test_words_among_numbers_are_refused_with_a_way_out():
     frame = counts().assign(group=["a", "b"] * 150)
-    with pytest.raises(InputError, match=r"families: .*'sea' holds 7 different whole numbers from 0 to 6"):
+    with pytest.raises(InputError, match=r"family: .*'sea' holds 7 different whole numbers from 0 to 6"):
         hoim.fit_roots(frame, order=2)
     with pytest.raises(InputError, match="column 'group': expected a number, received 'a'; leave column 'group' out"):
         hoim.fit_roots(frame, "poisson", order=2)
-    assert "group" in hoim.fit_roots(frame, order=1, families={"*": "count"}).structure.domain.names
+    assert "group" in hoim.fit_roots(frame, order=1, family={"*": "count"}).structure.domain.names
     assert "group" not in hoim.fit_roots(frame, order=1, exclude=["group"]).structure.domain.names
     with pytest.raises(InputError, match="exclude"):
         hoim.fit_roots(counts().to_numpy(), order=1, exclude=["group"])

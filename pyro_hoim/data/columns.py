@@ -812,6 +812,8 @@ def _refusal(
         them = "it" if len(bad) == 1 else "them"
         ways.append(leave if named else f"{how.write('exclude', names)} to leave {them} out")
     ways.append(f"{how.write('allow', names[:1])} to take a column as it is")
+    if numbers and how.write is python_words:
+        ways.append("hoim.learn(frame, numbers='families') to keep all values, in a root model")
     problem = f"expected columns that describe rows by few levels, but {', '.join(reasons)}"
     return refused(source, problem, f"write {_listed(ways, ', or ')}")
 

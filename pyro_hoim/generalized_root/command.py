@@ -62,9 +62,9 @@ from .frames import RootColumns
 from .law import GeneralizedRoot
 from .mixed_table import AUTO, ONE_FOR_ALL, FamilyWords, MixedSource
 from .nodes.columns import Families, NodeFamilies
-from .nodes.families import NodeFamily, node_family
+from .nodes.families import IndicatorFamily, NodeFamily, node_family
 from .regress.fit import fit_root_path, fit_roots
-from .regress.options import Refit, RootSettings
+from .regress.options import Refit, RootSettings, checked_order
 from .regress.result import RootFitResult, RootTerm
 from .study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_term, tuple_json
 from .study.baselines import kept_independent
@@ -302,7 +302,7 @@ class _RootPlan:
         return analyse_roots(
             request.parts,
             family,
-            order=min(3, num_columns) if order is None else order,
+            order=min(checked_order(None, families.each), num_columns) if order is None else order,
             l1=self.l1,
             false_discovery_rate=self.rate,
             learn=learn,
@@ -488,10 +488,14 @@ class RootFamily(Family):
         file = self.file_of(model)
         rows, columns = file.info.get("rows"), file.columns
         names = file.info.get("columns", file.structure.domain.names) if columns is None else columns.names
-        sets = [names for key, names in file.structure.names if key[1] > 1]
+        sets: Collection[Any] = [names for key, names in file.structure.names if key[1] > 1]
+        pairs = zip(file.structure.domain.names, file.families, strict=True)
+        category = {name: one.category for name, one in pairs if isinstance(one, IndicatorFamily)}
+        if category:  # a set of columns has a term for every choice of levels
+            sets = {tuple(category.get(name, name) for name in one) for one in sets}
         return Figures(
             num_variables=len(names),
-            num_interactions=len(sets) if columns is None else len({columns.set_of(one) for one in sets}),
+            num_interactions=len(sets),
             num_parameters=file.structure.num_terms,
             num_rows=rows,
             log_pseudo_likelihood=None if refit is None or rows is None else -refit.pseudo_nll * rows,
@@ -616,7 +620,7 @@ class RootFamily(Family):
         # Intervals where columns have families of their own; pages and files of one family are as ever.
         if model.energy.families.common is None or "level" in question.given:
             low, high = prediction.interval(level)
-            figures |= {"low": low, "high": high}
+            figures |= {"lower": low, "upper": high}
             json |= {"level": level, "coverage": prediction.is_inside(level)}
             if prediction.values is not None and len(low):
                 share = f"{json['coverage']:.1%} of the values are in their {level * 100:g}% interval"

@@ -228,7 +228,7 @@ class RootEffects:
             notes.append(f"no standard errors: {self.errors.reason}")
         else:
             self._add_errors(frame, weights[order], notes, level)
-        frame.attrs["notes"] = [*notes, *self.strongest_effects(level)]
+        frame.attrs |= {"notes": [*notes, *self.strongest_effects(level)], "hidden": ["unpenalised"]}
         return frame
 
     def strongest_effects(self, level: float) -> list[str]:
@@ -365,7 +365,7 @@ class RootEffects:
         if not any(record["is_shrunk"] for record in records):
             frame = frame.drop(columns="unpenalised")
         notes = self._notes(state, response, frame, level, bool(given))
-        frame.attrs = {"notes": notes, "level": level, "given": self._worded(state)}
+        frame.attrs = {"notes": notes, "level": level, "given": self._worded(state), "hidden": ["unpenalised"]}
         return frame
 
     def _state(self, given: Mapping[str, Any] | None) -> torch.Tensor:

@@ -77,6 +77,7 @@ _FEW = 12  # whole numbers of so many values may be codes
 _MOST_LEVELS = 30  # of a category that nobody asked for
 _MOST_COUNT = 10_000  # whole numbers beyond may be amounts
 _FEW_REALS = 4
+_WIDE = 3.0  # variance over mean from which on Poisson intervals are much too narrow
 _EXPONENTIAL = math.sqrt(math.e / (2 * math.pi))  # std / mean above which an exponential law is likelier than a normal
 _CODE = re.compile(r"(.*[\W_])?(zip|zip ?code|post(al)?[ _]?code|plz|code|fips|sic|naics|icd\d*)", re.IGNORECASE)
 _SHOWN = 8
@@ -372,7 +373,8 @@ class RootColumns:
         """The families in one line, such as ``0/1: ill; counts: visits, falls; left out: id``."""
         names: dict[str, list[str]] = {}
         for column in self.columns:
-            words = "categories" if column.is_category else f"{column.family_words}s".replace("0/1s", "0/1")
+            words = column.family_words if column.levels else _plural_of(column.family_words)
+            words = "categories" if column.is_category else words
             names.setdefault(words, []).append(column.name)
         names |= {"left out": list(self.left_out)} if self.left_out else {}
         return "; ".join(f"{words}: {listed(some)}" for words, some in names.items())
@@ -637,9 +639,19 @@ def _whole(look: _Look, numbers: NDArray[np.float64], span: str, centre: bool) -
         return look.number(GaussianFamily(), words, centre)
     if skewness > 1 and spread >= mean / 2 and numbers.max() <= _MOST_COUNT:
         words = f"its whole numbers are many and skewed (mean {mean:.3g}, largest {numbers.max():g})"
+        if (ratio := spread**2 / mean) > _WIDE:
+            words += f"; their variance is {ratio:.2g} of the mean, wider than intervals and draws of the model allow"
         return look.number(PoissonFamily(), words, centre)
-    example = "positive" if numbers.max() > _MOST_COUNT else "count" if skewness > 0.5 else "real"
+    # Counts begin near 0; amounts and ages that do not, are real, and amounts over several powers of ten positive.
+    is_near_zero = spread >= mean / 2 and skewness > 0.5
+    example = "positive" if numbers.max() > _MOST_COUNT else "count" if is_near_zero else "real"
     return _Question(look.name, f"holds {len(look.labels)} different whole numbers {span}", example)
+
+
+def _plural_of(words: str) -> str:
+    """Several columns of a family, such as ``counts from 0 to 7``."""
+    head, between, rest = words.partition(" from ")
+    return f"{head}s{between}{rest}"
 
 
 def _ask(questions: Sequence[_Question]) -> None:
@@ -654,7 +666,7 @@ def _ask(questions: Sequence[_Question]) -> None:
     typed = " ".join(option("family", f"{name}={word}") for name, word in example.items())
     hint = (
         f"say what {'it is' if len(questions) == 1 else 'they are'}, such as "
-        f"{in_python(f'families={example!r}', typed)}, where a family is {_SAY}{node}{every}; or leave columns out by "
+        f"{in_python(f'{example!r}', typed)}, where a family is {_SAY}{node}{every}; or leave columns out by "
         f"{option('exclude', [questions[0].name])}"
     )
     problem = f"columns may be codes of categories, counts or amounts, and their values do not say which: {shown}"

@@ -136,12 +136,15 @@ def _cells(frame: pd.DataFrame, width: float = _LINE) -> tuple[list[str], list[l
     main = "estimate" if "estimate" in names else "odds_ratio"  # of which one says what is not identified
     columns = [[visible(cell_text("estimate" if name == main else name, v)) for v in frame[name]] for name in names]
     words = [k for k, is_word in enumerate(_are_words(frame)) if is_word]
-    # Columns of words share the room that numbers leave.
+    # Columns of words share the room that numbers leave; what no share brings into fewer lines is not shortened for it.
     sizes = [max([len(str(name)), *map(len, column)]) for name, column in zip(names, columns, strict=True)]
-    room = width - 2 * (len(names) - 1) - sum(size for k, size in enumerate(sizes) if k not in words)
-    share = max((sizes[k] for k in words), default=0)
-    while share > _LEAST and sum(min(sizes[k], share) for k in words) > room:
-        share -= 1
+    longest = max((sizes[k] for k in words), default=0)
+
+    def num_blocks(share: int) -> int:
+        return _num_blocks([min(size, share) if k in words else size for k, size in enumerate(sizes)], width)
+
+    least = num_blocks(min(longest, _LEAST))
+    share = next((share for share in range(longest, _LEAST, -1) if num_blocks(share) <= least), min(longest, _LEAST))
     # Terms lose whole names, other words their ends.
     for k in words:
         columns[k] = [
@@ -158,6 +161,16 @@ def _cells(frame: pd.DataFrame, width: float = _LINE) -> tuple[list[str], list[l
     sizes = [max([0, *map(len, columns[k])]) if k in words else 0 for k in range(len(names))]
     header = [str(name).ljust(size) for name, size in zip(names, sizes, strict=True)]
     return header, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _num_blocks(sizes: Sequence[int], width: float) -> int:
+    """Number of blocks of lines that columns of these sizes need, the first one in each of them."""
+    count, used = 1, sizes[0] if sizes else 0
+    for size in sizes[1:]:
+        if used + 2 + size > width and used > sizes[0]:
+            count, used = count + 1, sizes[0]
+        used += 2 + size
+    return count
 
 
 def _blocks(header: list[str], rows: list[list[str]]) -> list[str]:

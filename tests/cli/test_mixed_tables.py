@@ -142,11 +142,11 @@ def test_scores_and_predictions_are_those_of_the_library(fitted, shell):
     written = pd.read_csv(out)
     assert written["mean"].mean() == pytest.approx(frame["age"].mean(), abs=1.5)
     assert numbers["rmse"] == pytest.approx(np.sqrt(((written["mean"] - frame["age"]) ** 2).mean()))
-    inside = written["low"].le(frame["age"]) & frame["age"].le(written["high"])
+    inside = written["lower"].le(frame["age"]) & frame["age"].le(written["upper"])
     assert numbers["coverage"] == pytest.approx(inside.mean()) and numbers["level"] == 0.95
     assert numbers["rmse"] < numbers["mean_rmse"]
     loaded = load(fitted / "out").predict(frame, "age")
-    assert loaded["low"].to_numpy() == pytest.approx(written["low"].to_numpy())
+    assert loaded["lower"].to_numpy() == pytest.approx(written["lower"].to_numpy())
     # Without its column, the same.
     frame.drop(columns="age").to_csv("unknown.csv", index=False)
     shell("predict", str(fitted / "out"), "unknown.csv", "--target", "age", "--out", "unknown_out.csv")

@@ -34,7 +34,7 @@ def _frame(num_rows: int, seed: int) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def model() -> RootFitResult:
     return hoim.fit_roots(
-        _frame(2000, 1), families=_SAID, interactions="ill*(visits + weight + cost)", settings=RootSettings(jobs=1)
+        _frame(2000, 1), family=_SAID, interactions="ill*(visits + weight + cost)", settings=RootSettings(jobs=1)
     )
 
 
@@ -62,7 +62,7 @@ def test_predictions_are_those_of_the_conditional_laws_in_labels_and_units(model
     mean = origin + (_one(model, "weight") + _one(model, "ill", "weight") * is_ill) * std**2
     found = model.predict(rows, "weight", level=0.8)
     np.testing.assert_allclose(found["mean"], mean, rtol=1e-10)
-    np.testing.assert_allclose(found[["low", "high"]], np.stack(stats.norm(mean, std).interval(0.8), 1), rtol=1e-10)
+    np.testing.assert_allclose(found[["lower", "upper"]], np.stack(stats.norm(mean, std).interval(0.8), 1), rtol=1e-10)
     assert found["weight"].tolist() == rows["weight"].tolist()
     # A count by summing its law, and a positive column of which one group is exponential.
     values = np.arange(200.0)
@@ -71,11 +71,11 @@ def test_predictions_are_those_of_the_conditional_laws_in_labels_and_units(model
         law = np.exp(log_law + stats.poisson(1.0).logpmf(values))
         share = np.cumsum(law / law.sum())
         found = model.predict(rows, "visits", level=0.9)
-        assert found["low"][row] == np.argmax(share >= 0.05) and found["high"][row] == np.argmax(share >= 0.95)
+        assert found["lower"][row] == np.argmax(share >= 0.05) and found["upper"][row] == np.argmax(share >= 0.95)
         np.testing.assert_allclose(found["mean"][row], (law * values).sum() / law.sum(), rtol=1e-8)
     law = stats.expon(scale=-1 / _one(model, "cost"))
     found = model.predict(rows, "cost")
-    np.testing.assert_allclose(found.loc[0, ["low", "high"]].astype(float), law.interval(0.95), rtol=2e-3)
+    np.testing.assert_allclose(found.loc[0, ["lower", "upper"]].astype(float), law.interval(0.95), rtol=2e-3)
 
 
 def test_intervals_hold_their_share_of_new_rows_and_those_of_another_model_do_not(model: RootFitResult) -> None:
@@ -83,14 +83,14 @@ def test_intervals_hold_their_share_of_new_rows_and_those_of_another_model_do_no
     bound = math.sqrt(math.log(2 / FALSE_ALARM_RATE) / (2 * len(new)))
     for name in ("weight", "cost", "visits"):
         found = model.predict(new, name, level=0.8)
-        share = ((found["low"] <= new[name]) & (new[name] <= found["high"])).mean()
+        share = ((found["lower"] <= new[name]) & (new[name] <= found["upper"])).mean()
         assert share > 0.8 - bound - 0.02  # the model was estimated from 2,000 rows
         if name != "visits":  # whose intervals, of whole numbers, hold more
             assert share < 0.8 + bound + 0.02
     # Negative control: with the labels exchanged the shares are too small.
     turned = new.assign(ill=np.where(new["ill"] == "yes", "no", "yes"))
     found = model.predict(turned, "visits", level=0.8)
-    assert ((found["low"] <= new["visits"]) & (new["visits"] <= found["high"])).mean() < 0.8 - bound - 0.02
+    assert ((found["lower"] <= new["visits"]) & (new["visits"] <= found["upper"])).mean() < 0.8 - bound - 0.02
 
 
 def test_a_loaded_model_reads_and_draws_the_same_frames(model: RootFitResult, tmp_path: Path) -> None:

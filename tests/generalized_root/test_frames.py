@@ -87,7 +87,7 @@ def test_families_are_those_a_statistician_would_name(case: str) -> None:
     values, expected = _TABLE[case]
     frame = pd.DataFrame({"x": values, "beside": _CYCLE % 2})
     if expected is None:
-        with pytest.raises(InputError, match=r"families: .*'x' .*families=\{'x': '") as caught:
+        with pytest.raises(InputError, match=r"families: .*'x' .*such as \{'x': '") as caught:
             choose_families(frame)
         assert caught.value.code == "missing-part"
         return
@@ -104,7 +104,7 @@ def test_one_error_names_all_columns_that_have_to_be_said_and_how() -> None:
         choose_families(frame)
     text = str(caught.value)
     assert "'region' holds 4 different whole numbers from 0 to 3" in text and "'visits'" in text and "ill" not in text
-    assert "families={'region': 'category', 'visits': 'category'}" in text
+    assert "such as {'region': 'category', 'visits': 'category'}" in text
     columns = choose_families(frame, {"region": "category", "visits": "bounded:8"})
     assert [column.family for column in columns.columns] == [
         IndicatorFamily("region"),
@@ -262,3 +262,19 @@ def test_names_that_collide_and_options_of_other_types_are_refused() -> None:
         choose_families(frame[["a"]], {"A": "category"})
     with pytest.raises(InputError, match="no column is left"):
         choose_families(pd.DataFrame({"a": ["u"] * 30}))
+
+
+def test_bounded_counts_have_a_plural_and_amounts_far_from_zero_are_advised_to_be_real() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"news": rng.integers(0, 8, 200), "papers": rng.integers(0, 8, 200), "visits": 1})
+    frame["visits"] = rng.poisson(9.0, 200)
+    columns = choose_families(frame, {"news": "bounded:7", "papers": "bounded:7"})
+    assert columns.overview == "counts from 0 to 7: news, papers; counts: visits"
+    # Ages of adults begin far from 0, numbers of things near it, and sales span powers of ten.
+    unclear = {
+        "age": 20 + rng.gamma(1.6, 7.0, 200).round(),
+        "things": rng.triangular(0, 0, 60, 200).round(),
+        "sales": (10 ** rng.uniform(1, 6, 200)).round(),
+    }
+    with pytest.raises(InputError, match="'age': 'real', 'things': 'count', 'sales': 'positive'"):
+        choose_families(pd.DataFrame(unclear))

@@ -78,3 +78,16 @@ def test_results_of_all_families_begin_alike(frame):
         first, second = repr(result).split("\n")
         assert first.startswith(f"{type(result).__name__}: ") and family in first and "3 variables" in first
         assert "row" in second
+
+
+def test_words_are_not_shortened_for_lines_that_do_not_get_fewer():
+    level = "Independent-Democrat vs Strong Democrat"
+    table = SummaryTable({"response": ["party"], "levels": [level], "column": ["education"], "effect": ["odds ratio"]})
+    numbers = {name: [1234.5678] for name in ("estimate", "std_error", "lower", "upper", "unpenalised", "other")}
+    wide = table.assign(**numbers)
+    assert level in repr(wide) and max(map(len, repr(wide).splitlines())) <= 110
+    # One line that holds all is worth shortening, and what may be hidden goes first.
+    narrow = table.assign(**dict(list(numbers.items())[:4]))
+    assert level not in repr(narrow) and len(repr(narrow).splitlines()) == 2
+    narrow.attrs["hidden"] = ["lower"]
+    assert level in repr(narrow) and "not printed: lower" in repr(narrow)

@@ -17,7 +17,15 @@ from ...errors import check_type, check_whole, conflict
 from ...runs.checkpoint import checked_run
 from .confirm import with_confirmed
 from .fit import check_penalties, fit_root_path
-from .options import FamilyChoice, L1Rule, Penalty, checked_candidates, checked_families, checked_settings
+from .options import (
+    FamilyChoice,
+    L1Rule,
+    Penalty,
+    checked_candidates,
+    checked_families,
+    checked_order,
+    checked_settings,
+)
 from .refit import warn_refits
 from .result import RootFitResult
 from .rows import RootRows, prepare_rows
@@ -98,11 +106,11 @@ def choose_l1(
     check_penalties(l1s)
     if checked_run(options.get("run")).checkpoint is not None:
         raise conflict("checkpoint", "several paths are fitted here, which have no common checkpoint")
-    order = options.get("order", 3)
-    check_whole(order, "order")
+    families = checked_families(family)
+    order = options["order"] = checked_order(options.get("order"), families)
     if options.get("counts") is not None:
         raise conflict("counts", "cannot be left out part by part", "repeat the rows")
-    rows = prepare_rows(data, checked_families(family), order, options.pop("names", None))
+    rows = prepare_rows(data, families, order, options.pop("names", None))
     settings = checked_settings(options.get("settings"))
     options["settings"] = replace(settings, false_discovery_rate=None)
     generator = torch.Generator().manual_seed(0) if generator is None else generator

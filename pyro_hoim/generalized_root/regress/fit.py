@@ -51,6 +51,7 @@ from .options import (
     checked_candidates,
     checked_families,
     checked_l1,
+    checked_order,
     checked_settings,
     clique_candidates,
     search_space,
@@ -239,7 +240,7 @@ def fit_roots(
     data: Any,
     family: FamilyChoice = "auto",
     *,
-    order: int = 3,
+    order: int | None = None,
     l1: Penalty | None = None,
     names: Sequence[str] | None = None,
     full: bool = False,
@@ -305,9 +306,12 @@ def fit_roots(
             :class:`~pyro_hoim.data.RowSource` of numbers (:func:`~pyro_hoim.data.open_rows`), whose distinct rows are
             held with their counts.
         family: ``auto``, which is ``poisson`` but for data frames; ``poisson``, ``exponential``, ``gaussian``, or a
-            family object (truncated Poisson needs its maximum); or a mapping from every column to such, or a sequence
-            of them in the order of the columns.
-        order: largest root k; 1 is the independent model.
+            family object (truncated Poisson needs its maximum); or a sequence of such in the order of the columns, or a
+            mapping from every column. Of a data frame the mapping says the families of some columns, as
+            :func:`~pyro_hoim.generalized_root.choose_families` has them, such as ``{"visits": "count", "news":
+            "bounded:7"}``, and the others are chosen.
+        order: largest root k; 1 is the independent model. By default 3, and 2 where columns have several families, of
+            which larger sets, searched whole, stand in for pairs.
         l1: penalty, nats per row, from 0; or one for each root order j from 2 to k. By default 0.01, and 0 for stated
             interactions.
         names: column names.
@@ -322,11 +326,11 @@ def fit_roots(
         run: the file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted;
             whether to continue from it (rows and arguments must be the same); and progress.
         counts: how often each row was seen, whole numbers (n,): the fit is that of the rows repeated so often.
-        columns: of a data frame ``exclude``, columns that are left out; ``families``, the families of some columns by
-            name, and ``centre``, as :func:`~pyro_hoim.generalized_root.choose_families` has them, which then chooses
-            the others; and ``interactions``, the sets of columns that interact, as a formula such as ``"a*b + c:d"``
-            (:mod:`pyro_hoim.structure.formula`) or listed: then these are fitted, none is searched or tested, all terms
-            are refitted together, and the order is the size of the largest set.
+        columns: of a data frame ``exclude``, columns that are left out; ``centre``, as
+            :func:`~pyro_hoim.generalized_root.choose_families` has it; and ``interactions``, the sets of columns that
+            interact, as a formula such as ``"a*b + c:d"`` (:mod:`pyro_hoim.structure.formula`) or listed: then these
+            are fitted, none is searched or tested, all terms are refitted together, and the order is the size of the
+            largest set.
 
     Raises:
         InputError: values outside the family's support (the first one is named with its place), a negative penalty,
@@ -385,7 +389,7 @@ def fit_root_path(
     l1s: Sequence[Penalty],
     family: FamilyChoice = "poisson",
     *,
-    order: int = 3,
+    order: int | None = None,
     names: Sequence[str] | None = None,
     full: bool = False,
     refit: Refit = "none",
@@ -411,7 +415,7 @@ def _fit(
     data: Any,
     l1s: Sequence[Penalty],
     family: FamilyChoice,
-    order: int,
+    order: int | None,
     names: Sequence[str] | None,
     full: bool,
     refit: Refit,
@@ -422,7 +426,7 @@ def _fit(
     start = time.perf_counter()
     # The door: arguments, then rows, then the work that they make.
     families = checked_families(family)
-    check_whole(order, "order")
+    order = checked_order(order, families)
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
     check_choice(refit, get_args(Refit), "refit")
     settings = checked_settings(given)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from ...data.frames import FrameLike, is_frame
-from ...errors import check_whole, wrong_type
+from ...errors import InputError, check_whole, wrong_type
 from .choice import choose_l1
 from .mixed import read_table
-from .options import ColumnChoice, Penalty, RootSettings
+from .options import ColumnChoice, ColumnReading, Penalty, RootSettings
 from .result import RootFitResult
 
 L1S = (0.2, 0.1, 0.05, 0.02)
@@ -39,7 +39,11 @@ def learn_roots(train: FrameLike, validation: FrameLike | None, options: RootLea
     check_whole(order, "order")
     check_whole(seed, "seed", 0)
     # Every row as often as it was seen, for parts of the rows are left out.
-    table = read_table(train, "auto", {"families": {}, **options}, None, None)
+    reading = ColumnReading(exclude=options.get("exclude", ()), centre=options.get("centre", True))
+    try:
+        table = read_table(train, options.get("families", {}), reading, None, None)
+    except InputError as error:
+        raise error.replace(argument="families" if error.argument == "family" else error.argument) from None
     assert table.columns is not None
     values = table.data if table.counts is None else np.repeat(table.data, table.counts.astype(np.int64), axis=0)
     settings = RootSettings(false_discovery_rate=options.get("false_discovery_rate", 0.1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -14,10 +14,11 @@ from ...data.counts import CountTable
 from ...data.encoding import parse_counts
 from ...data.frames import FrameLike, as_counts, as_frame
 from ...data.readers import Source, row_position
-from ...errors import check_names, conflict, refused, wrong_type
+from ...errors import InputError, check_names, conflict, refused, wrong_type
 from ...structure.formula import parse_formula, split_formula
-from ..frames import RootColumns, choose_families
-from .options import Candidates, ColumnChoice, FamilyChoice, RootSettings, checked_families
+from ..frames import FamilyWord, RootColumns, choose_families
+from ..nodes.families import IndicatorFamily
+from .options import Candidates, ColumnReading, FamilyChoice, RootSettings, checked_families
 from .rows import kind_of_numbers
 
 _COUNT = "count"
@@ -42,14 +43,13 @@ class RootTable(NamedTuple):
 
 
 def read_table(
-    data: FrameLike, family: FamilyChoice, options: ColumnChoice, names: Sequence[str] | None, counts: Any
+    data: FrameLike, family: FamilyChoice, options: ColumnReading, names: Sequence[str] | None, counts: Any
 ) -> RootTable:
-    """Rows of a data frame: of one family, or of several that are stated, as they are; else by families chosen."""
-    frame = as_frame(data)
-    exclude, families = options.get("exclude", ()), options.get("families")
-    if family != "auto" and families is not None:
-        raise conflict("family, families", "one of them says the families of the columns, not both")
-    if family != "auto" or (families is None and not options.get("centre") and are_counts(frame, exclude)):
+    """Rows of a data frame: of one family, or of a sequence of them, as they are; else by families chosen."""
+    frame, exclude = as_frame(data), options.get("exclude", ())
+    families = family if isinstance(family, Mapping) else None
+    is_said = family != "auto" if families is None else _are_indicators(families)
+    if is_said or (families is None and not options.get("centre") and are_counts(frame, exclude)):
         family = "poisson" if family == "auto" else family
         table = as_counts(frame, kind=kind_of_numbers(checked_families(family)), exclude=exclude)
         return RootTable(table, family, names, counts)
@@ -61,8 +61,16 @@ def read_table(
         cells = frame.iloc[:, header.index(_COUNT)]
         counts = parse_counts(cells, name=f"column {_COUNT!r}", where=row_position, fractional=False)
         frame = frame.iloc[:, [i for i, name in enumerate(header) if name != _COUNT]]
-    columns = choose_families(frame, families, exclude=exclude, centre=options.get("centre", True))
+    try:
+        columns = choose_families(frame, families, exclude=exclude, centre=options.get("centre", True))
+    except InputError as error:
+        raise error.replace(argument="family" if error.argument == "families" else error.argument) from None
     return RootTable(columns.encode(frame), columns.families, columns.domain.names, counts, columns)
+
+
+def _are_indicators(families: Mapping[str, FamilyWord]) -> bool:
+    """Whether some columns are indicators of a category already, and no columns of labels."""
+    return any(isinstance(one, IndicatorFamily) and one.category != name for name, one in families.items())
 
 
 def are_counts(frame: pd.DataFrame, exclude: Iterable[str] = ()) -> bool:

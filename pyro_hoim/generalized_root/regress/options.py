@@ -42,15 +42,20 @@ Penalty = float | Mapping[int, float]
 FamilyChoice = str | NodeFamily | Mapping[str, str | NodeFamily] | Sequence[str | NodeFamily]
 
 
-class ColumnChoice(TypedDict, total=False):
-    """How families of the columns of a data frame are chosen; see :func:`choose_families`."""
+class ColumnReading(TypedDict, total=False):
+    """How the columns of a data frame are read; see :func:`choose_families`."""
 
     exclude: Collection[str]
-    families: Mapping[str, str | NodeFamily]
     centre: bool
 
 
-class FrameColumns(ColumnChoice, total=False):
+class ColumnChoice(ColumnReading, total=False):
+    """How families of the columns of a data frame are chosen; see :func:`choose_families`."""
+
+    families: Mapping[str, str | NodeFamily]
+
+
+class FrameColumns(ColumnReading, total=False):
     """What may be said of the columns of a data frame of root models; see :func:`fit_roots`."""
 
     interactions: str | Iterable[str | Iterable[str]]
@@ -348,6 +353,14 @@ def checked_families(family: Any) -> Families:
         named = cast("Mapping[str, Any]", family)
         return {name: _checked_family(one, f"family of {name!r}") for name, one in named.items()}
     return [_checked_family(one, f"family[{i}]") for i, one in enumerate(cast("Sequence[Any]", family))]
+
+
+def checked_order(order: int | None, families: Families) -> int:
+    """The largest root: as asked, or 3, and 2 where columns have several families."""
+    if order is not None:
+        return check_whole(order, "order")
+    several = families.values() if isinstance(families, Mapping) else families
+    return 3 if isinstance(several, NodeFamily) or len(set(several)) < 2 else 2
 
 
 def _checked_family(family: Any, argument: str) -> NodeFamily:

@@ -48,7 +48,7 @@ from ..nodes.families import family_to_json
 from ..regress.choice import held_out_scores
 from ..regress.confirm import with_confirmed
 from ..regress.fit import fit_root_path
-from ..regress.options import RootSettings
+from ..regress.options import RootSettings, checked_order
 from ..regress.result import RootFitResult, RootTerm
 from .baselines import OWN, IndependentColumns, IndependentLaw, baselines_of, fit_independent
 from .fitted import FittedColumn, fitted_columns
@@ -330,7 +330,7 @@ def analyse_roots(
     parts: Mapping[str, CountTable],
     family: Families | RootColumns,
     *,
-    order: int = 3,
+    order: int | None = None,
     l1: float | Sequence[float] = 0.01,
     pairwise: bool = True,
     false_discovery_rate: float | None = 0.1,
@@ -347,7 +347,7 @@ def analyse_roots(
         parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.
         family: node family, or that of every column; rows of several are a table of kind ``real``. Or how columns of
             a data frame became these variables, whose names the page then has.
-        order: largest root.
+        order: largest root; by default 3, and 2 where columns have several families.
         l1: penalty, or several: the best pseudo-likelihood of the validation rows is kept, of equals the largest.
         pairwise: also learn the model with pairs only.
         false_discovery_rate: of the sets that all training rows confirm, the confirmed model of ``fit``; None for none.
@@ -388,6 +388,7 @@ def analyse_roots(
     def learned(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
         return _chosen(learn(train, penalties, one, order=root), penalties, train, validation)
 
+    order = checked_order(order, families.each)
     fit, path = learned(order)
     settings = RootSettings(false_discovery_rate=false_discovery_rate)
     fit = with_confirmed(fit, fit.rows(train, fit.order), {}, settings)

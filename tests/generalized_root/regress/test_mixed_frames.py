@@ -12,7 +12,16 @@ import torch
 
 import pyro_hoim as hoim
 from pyro_hoim.errors import InputError, MissingDataError, UnknownNameError
-from pyro_hoim.generalized_root import RootColumns, RootFile, RootSettings, choose_families, load_roots
+from pyro_hoim.generalized_root import (
+    IndicatorFamily,
+    PoissonFamily,
+    RootColumns,
+    RootFile,
+    RootSettings,
+    TruncatedPoissonFamily,
+    choose_families,
+    load_roots,
+)
 
 _TIGHT = RootSettings(tolerance=1e-9, jobs=1)
 
@@ -56,7 +65,7 @@ def test_families_of_a_mixed_frame_are_chosen_and_said_without_a_warning() -> No
     frame = _frame()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = hoim.fit_roots(frame, families=_SAID, order=2, l1=0.05, settings=_TIGHT)
+        found = hoim.fit_roots(frame, _SAID, order=2, l1=0.05, settings=_TIGHT)
     columns = choose_families(frame, _SAID)
     by_hand = hoim.fit_roots(
         columns.encode(frame), columns.families, order=2, l1=0.05, settings=_TIGHT, names=columns.domain.names
@@ -76,13 +85,14 @@ def test_a_frame_whose_columns_are_not_clear_is_asked_about_and_gaps_are_named()
     frame = _frame().assign(ward=np.arange(300) % 4)
     with pytest.raises(InputError, match=r"'ward' holds 4 different whole numbers") as caught:
         hoim.fit_roots(frame)
-    assert caught.value.argument == "families"
+    assert caught.value.argument == "family" and "such as {'ward': 'category'}" in str(caught.value)
     with pytest.raises(MissingDataError, match=r"'weight' \(150\)"):
         hoim.fit_roots(frame.assign(weight=frame["weight"].where(frame.index % 2 == 0)))
-    with pytest.raises(InputError, match="not both"):
-        hoim.fit_roots(frame, "poisson", families=_SAID)
+    with pytest.raises(InputError, match=r"such as \{'ward': 'category'\}") as caught:
+        hoim.learn(frame, numbers="families")
+    assert caught.value.argument == "families"
     with pytest.raises(InputError, match="rows without one"):
-        hoim.fit_roots(np.ones((3, 2)), families={"x0": "count"})
+        hoim.fit_roots(np.ones((3, 2)), {"x0": "poisson", "x1": "poisson"}, centre=False)
     with pytest.raises(UnknownNameError, match="option"):
         hoim.fit_roots(frame, family_of={"ward": "count"})  # type: ignore[call-arg]
 
@@ -90,24 +100,22 @@ def test_a_frame_whose_columns_are_not_clear_is_asked_about_and_gaps_are_named()
 def test_a_column_of_counts_says_how_often_each_row_was_seen() -> None:
     frame = pd.DataFrame({"ill": [False, True, True, False], "days": [0.5, 4.25, 1.75, 2.5], "count": [5, 7, 9, 4]})
     said = {"days": "real"}
-    found = hoim.fit_roots(frame, families=said, order=2, l1=0.05, settings=_TIGHT, centre=False)
+    found = hoim.fit_roots(frame, said, order=2, l1=0.05, settings=_TIGHT, centre=False)
     long = frame.loc[frame.index.repeat(list(frame["count"]))].drop(columns="count")
-    other = hoim.fit_roots(long, families=said, order=2, l1=0.05, settings=_TIGHT, centre=False)
+    other = hoim.fit_roots(long, said, order=2, l1=0.05, settings=_TIGHT, centre=False)
     assert found.num_rows == 25 and found.domain.names == ("ill", "days")
     torch.testing.assert_close(found.psi, other.psi, rtol=1e-6, atol=1e-8)
 
 
 def test_stated_interactions_are_fitted_and_no_others() -> None:
     frame = _frame().drop(columns="patient")
-    found = hoim.fit_roots(frame, families=_SAID, interactions="ill*visits + weight:ill:cost", settings=_TIGHT)
+    found = hoim.fit_roots(frame, _SAID, interactions="ill*visits + weight:ill:cost", settings=_TIGHT)
     assert {names for (_, size), names in found.structure.names if size > 1} == {
         ("ill", "visits"),
         ("ill", "weight", "cost"),
     }
     assert found.confirmed is None and found.refit is not None and found.refit.method == "all"
-    listed = hoim.fit_roots(
-        frame, families=_SAID, interactions=["visits:ill", ("cost", "ill", "weight")], settings=_TIGHT
-    )
+    listed = hoim.fit_roots(frame, _SAID, interactions=["visits:ill", ("cost", "ill", "weight")], settings=_TIGHT)
     assert torch.equal(found.psi, listed.psi)
     # The refit is the maximum of the pseudo-likelihood: no step in any coefficient raises it.
     at = found.log_pseudo_prob(frame).sum()
@@ -117,7 +125,7 @@ def test_stated_interactions_are_fitted_and_no_others() -> None:
             moved[term] *= 1 + step
             energy = hoim.GeneralizedRootEnergy(found.structure, moved, found.free_families)
             assert energy.log_pseudo_prob(torch.from_numpy(choose_families(frame, _SAID).encode(frame))).sum() < at
-    independent = hoim.fit_roots(frame, families=_SAID, interactions="1", settings=_TIGHT)
+    independent = hoim.fit_roots(frame, _SAID, interactions="1", settings=_TIGHT)
     assert independent.num_interactions == 0
 
 
@@ -139,7 +147,7 @@ def test_stated_interactions_of_counts_and_tables() -> None:
 def test_sets_of_categories_are_sets_of_their_columns() -> None:
     frame = _frame().drop(columns="patient")
     frame["ward"] = np.random.default_rng(3).choice(["north", "south", "west"], len(frame))
-    found = hoim.fit_roots(frame, families=_SAID, interactions="ward*visits + ill:ward:cost", settings=_TIGHT)
+    found = hoim.fit_roots(frame, _SAID, interactions="ward*visits + ill:ward:cost", settings=_TIGHT)
     assert found.columns is not None and set(found.sets) == {("visits", "ward"), ("ill", "cost", "ward")}
     assert repr(found).startswith("RootFitResult: generalized root model, 5 variables, 2 interactions")
     prediction = found.predict(frame.head(3), "ward")
@@ -172,7 +180,7 @@ def test_learning_with_families_finds_what_was_planted_and_refuses_options_of_le
 
 
 def test_files_keep_how_columns_were_read(tmp_path: Path) -> None:
-    found = hoim.fit_roots(_frame(), families=_SAID, order=2, l1=0.05, settings=_TIGHT)
+    found = hoim.fit_roots(_frame(), _SAID, order=2, l1=0.05, settings=_TIGHT)
     found.save(tmp_path / "model.safetensors")
     stored = load_roots(tmp_path / "model.safetensors")
     assert isinstance(stored.columns, RootColumns) and stored.columns == found.columns
@@ -185,3 +193,38 @@ def test_files_keep_how_columns_were_read(tmp_path: Path) -> None:
             RootFile(
                 stored.structure, stored.psi, stored.family, {**info, "frame": {**info["frame"], "columns": columns}}
             )
+
+
+def test_several_families_are_searched_for_pairs_and_one_for_triples_by_default() -> None:
+    frame = _frame().drop(columns="patient")
+    said = {**_SAID, "visits": "bounded:60"}
+    pairs = hoim.fit_roots(frame, said, l1=0.1)
+    assert set(pairs.l1) == {2} and pairs.columns is not None
+    assert pairs.columns["visits"].family == TruncatedPoissonFamily(60)
+    assert set(hoim.fit_roots(frame, said, l1=0.1, order=3).l1) == {2, 3}
+    counts = np.random.default_rng(0).poisson(2.0, (100, 3))
+    assert set(hoim.fit_roots(counts, l1=0.1).l1) == {2, 3}
+    assert set(hoim.fit_roots(counts, ["poisson"] * 3, l1=0.1).l1) == {2, 3}
+    mixed = [PoissonFamily(), TruncatedPoissonFamily(30), "poisson"]
+    assert set(hoim.fit_roots(counts, mixed, l1=0.1).l1) == {2}
+    # Indicators that were made already stay what they are.
+    ward = pd.DataFrame({"ward=a": [1, 0, 1, 0, 1], "ward=b": [0, 1, 0, 1, 0], "visits": [3, 0, 1, 2, 5]})
+    by_name = {name: IndicatorFamily("ward") for name in ("ward=a", "ward=b")} | {"visits": PoissonFamily()}
+    assert hoim.fit_roots(ward, by_name).domain.names == ("ward=a", "ward=b", "visits")
+
+
+def test_a_set_with_a_category_is_one_interaction_wherever_it_is_counted() -> None:
+    rng = np.random.default_rng(0)
+    ward = rng.integers(0, 3, 300)
+    frame = pd.DataFrame({"ward": np.array(list("abc"))[ward], "visits": rng.poisson(1.0 + 2.0 * ward)})
+    found = hoim.fit_roots(frame, {"visits": "count"}, l1=0.05)
+    rows, columns = found.columns.encode(frame), found.columns
+    by_hand = hoim.fit_roots(rows, columns.families, l1=0.05, names=columns.domain.names)
+    for one in (found, by_hand):
+        assert one.num_interactions == 1 and "1 interaction," in repr(one)
+
+
+def test_a_fit_that_refuses_numbers_says_which_model_keeps_them() -> None:
+    for call in (hoim.fit, hoim.learn):
+        with pytest.raises(InputError, match=r"hoim\.learn\(frame, numbers='families'\) to keep all values"):
+            call(_frame()[["ill", "weight"]].rename(columns={"weight": "mass"}))
