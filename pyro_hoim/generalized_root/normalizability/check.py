@@ -17,7 +17,7 @@ from ..nodes.families import NodeFamily
 from ..nodes.user_family import UserFamily
 from ..structure import RootStructure, TermGroup, terms_where
 from .form import Form, Index, Verdict, connected, settle
-from .growth import Outcome
+from .growth import Outcome, said_once
 from .mixed import Nodes, examine_mixed
 
 
@@ -184,9 +184,9 @@ def _examine(nodes: Nodes, terms: list[TermGroup]) -> Outcome:
             return verdict
         if verdict.verdict == "undecided":
             undecided = undecided or verdict
-        elif verdict.reason not in ways:
+        else:
             ways.append(verdict.reason)
-    return undecided or Outcome("proven", "; ".join(ways))
+    return undecided or Outcome("proven", said_once(ways))
 
 
 def _examine_part(nodes: Nodes, terms: list[TermGroup], part: Index) -> Outcome:
@@ -221,7 +221,7 @@ def _examine_part(nodes: Nodes, terms: list[TermGroup], part: Index) -> Outcome:
     # What no power has settled is flat, freed by another variable, or unknown.
     rest = [names[i] for i in np.flatnonzero(left)]
     if not rest:
-        return Outcome("proven", "; ".join(ways))
+        return Outcome("proven", said_once(ways))
     if len(part) == 1:
         return Outcome("disproven", f"no term contains {rest[0]!r}, its law is flat", np.eye(d)[part[0]])
     for s in np.flatnonzero(left):

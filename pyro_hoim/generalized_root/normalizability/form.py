@@ -312,7 +312,7 @@ def settle(form: Form) -> Verdict:
         if verdict.sign == "positive":
             return verdict
         verdicts.append(verdict)
-    ways = "; ".join(dict.fromkeys(verdict.how for verdict in verdicts))
+    ways = " or by ".join(dict.fromkeys(verdict.how for verdict in verdicts))
     worst = min(verdicts, key=lambda found: ("unknown", "zero", "negative").index(found.sign), default=None)
     return Verdict("negative", ways) if worst is None or worst.sign == "negative" else worst
 

@@ -85,6 +85,20 @@ class Outcome(NamedTuple):
     growth: Array | None = None
 
 
+def said_once(ways: Iterable[str]) -> str:
+    """Reasons of several parts as one, each said once, and reasons of several ways as one of all of them.
+
+    Example:
+        >>> said_once(["form of power 1, by a", "form of power 1, by b; other", "form of power 1, by a"])
+        'form of power 1, by a or by b; other'
+    """
+    by_head: dict[str, dict[str, None]] = {}
+    for way in (way for reason in ways for way in reason.split("; ")):
+        head, by, how = way.partition(", by ")
+        by_head.setdefault(head, {}).update(dict.fromkeys(how.split(" or by ") if by else ()))
+    return "; ".join(head + (", by " + " or by ".join(hows) if hows else "") for head, hows in by_head.items())
+
+
 class Kinds(NamedTuple):
     """Names of the unbounded variables, and which of them are Gaussian and which Poisson (d,)."""
 
@@ -158,7 +172,7 @@ def judge(terms: list[TermGroup], part: Index, kinds: Kinds, work: Work, is_boun
         known = settled if is_reduced else {}
         outcome = _weigh(_monomials(mine, kinds, known, None), part, kinds, work)
         if outcome.verdict == "proven":
-            return outcome._replace(reason="; ".join([*ways, outcome.reason] if is_reduced else [outcome.reason]))
+            return outcome._replace(reason=said_once([*ways, outcome.reason] if is_reduced else [outcome.reason]))
         if outcome.verdict == "disproven" and not flips and not is_bound:
             return outcome
         open_reason = open_reason or outcome.reason

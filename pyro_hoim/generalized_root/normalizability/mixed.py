@@ -16,7 +16,7 @@ from ..nodes.families import NodeFamily
 from ..nodes.user_family import UserFamily
 from ..structure import TermGroup, terms_where
 from .form import Array, Form, Index, Mask, connected, settle
-from .growth import HOPELESS, Kinds, Outcome, Work, judge
+from .growth import HOPELESS, Kinds, Outcome, Work, judge, said_once
 
 _LARGEST_LISTED = 1024
 
@@ -84,9 +84,9 @@ def examine_mixed(nodes: Nodes, terms: list[TermGroup]) -> Outcome:
             return outcome
         if outcome.verdict == "undecided":
             undecided = undecided or outcome
-        elif outcome.reason not in ways:
+        else:
             ways.append(outcome.reason)
-    return undecided or Outcome("proven", "; ".join(ways) or "the domain is finite")
+    return undecided or Outcome("proven", said_once(ways) or "the domain is finite")
 
 
 def _of_user(nodes: Nodes, part: Index, is_user: Mask) -> Outcome:

@@ -234,6 +234,16 @@ def test_thirty_columns_of_all_families(scale):
     assert check_normalizability(structure, psi, [FAMILIES[c] for c in letters]).verdict == "disproven"
 
 
+def test_a_reason_is_said_once_for_all_components():
+    pairs = {(2, f"{i}{i + 1}"): 0.1 for i in (0, 2, 4)}
+    singles = {(1, str(i)): -1.0 for i in range(8)}
+    for letters in ("eeggegpp", "eeeeeeee", "gggggggg"):
+        answer = verdict_on(letters, {**singles, **pairs})[1]
+        said = answer.reason.split("; ")
+        assert answer.verdict == "proven" and len({way.split(",")[0] for way in said}) == len(said)
+    assert answer.reason.count("negative in every direction") == 1  # control: of eight components
+
+
 def test_users_families_among_others():
     flat = UserFamily("flat", "positive", np.zeros_like)
     known = UserFamily("known", "positive", np.zeros_like, is_normalizable=True)
