@@ -154,7 +154,11 @@ class RootColumn:
         if not self.levels:
             numbers = pd.Series(values[:, 0] + self.origin, dtype="float64")
             is_whole = self.family.is_discrete and self.dtype.lower().startswith(("int", "uint"))
-            return numbers.astype(self.dtype) if is_whole else numbers  # type: ignore[arg-type]
+            if not is_whole:
+                return numbers
+            # Draws may be larger than any number of the frame, and its type would wrap them.
+            fits = not len(numbers) or numbers.max() <= np.iinfo(self.dtype.lower()).max
+            return numbers.astype(self.dtype if fits else "int64")  # type: ignore[arg-type]
         # Codes of levels, then the levels as the frame writes them.
         codes = values.argmax(1) if self.is_category else values[:, 0].astype(np.int64)
         labels = [_value_of(label, self.level_type) for label in self.levels]
@@ -188,7 +192,20 @@ class RootColumn:
             raise refused(f"column {name!r}", f"levels {levels} do not go with the {family.name} family")
         check_unique(levels, f"levels of {name!r}")
         parts = (value["dtype"], value["level_type"], value["ordered"], float(value["origin"]))
-        return cls(name, family, value["reason"], levels, *parts)
+        column = cls(name, family, value["reason"], levels, *parts)
+        if levels and not column._can_decode():
+            raise refused(f"column {name!r}", f"levels {levels} are no {column.level_type} of type {column.dtype}")
+        return column
+
+    def _can_decode(self) -> bool:
+        """Whether its type holds its levels, each as another value."""
+        if self.level_type != "text" and any(meaning_of(label) is None for label in self.levels):
+            return False
+        each = np.eye(len(self.levels)) if self.is_category else np.arange(2.0)[:, None]
+        try:
+            return self.decoded(each).nunique() == len(self.levels)
+        except (TypeError, ValueError, OverflowError):
+            return False
 
 
 _FAMILY = Fields({"name": NAME, "maximum": optional(WHOLE)}, {"category": NAME})
@@ -341,10 +358,16 @@ class RootColumns:
         """
         states = dict[str, float]()
         for name, value in values.items():
-            column, cells = self[name], pd.Series([value], name=name)
+            # Text of an undecodable argument has no type of text in pandas.
+            column = self[name]
+            cells = pd.Series([value], name=name, dtype=object if isinstance(value, str) else None)
             _check_complete({name: cells})
             states |= dict(zip(column.variables, column.encoded(cells)[0].tolist(), strict=True))
         return states
+
+    def is_continuous(self, name: str) -> bool:
+        """Whether the values of a column have a density."""
+        return not self[name].family.is_discrete
 
     def labels_of(self, name: str, labels: Sequence[str]) -> pd.Series:
         """Labels of a column, given as text, as its data frame wrote them, in its type."""
@@ -749,9 +772,11 @@ def _value_of(label: str, level_type: LevelType) -> Any:
     """A label as the frame writes it."""
     if level_type == "text":
         return label
+    if level_type == "whole":
+        return int(label)  # exact where a float is not
     number = meaning_of(label)
     assert number is not None
-    return {"bool": bool, "whole": int, "number": float}[level_type](number)
+    return bool(number) if level_type == "bool" else number
 
 
 def _dtype_of(dtype: Any) -> str:

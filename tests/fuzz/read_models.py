@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pandas as pd
 import safetensors
 import safetensors.torch
 import torch
@@ -14,6 +15,7 @@ from mutations import dumped, mutate_bytes, mutate_json
 
 import pyro_hoim as hoim
 from pyro_hoim.boltzmann import MachineFile, MachineStructure, save_machine
+from pyro_hoim.generalized_root import RootFile, RootStructure, choose_families, save_roots
 from pyro_hoim.inference import enumerate_structures
 from pyro_hoim.inference.structure.posterior import load_structure_posterior, save_structure_posterior
 from pyro_hoim.runs import container as seal
@@ -21,7 +23,27 @@ from pyro_hoim.runs.container import read_container, read_kind, with_info
 
 KEY, POSTERIOR = "pyro-hoim", "structure-posterior"
 GOLDEN = ROOT / "tests" / "golden" / "model_files"
-NAMES = [*sorted(path.name for path in GOLDEN.iterdir()), "machine", "posterior"]
+NAMES = [*sorted(path.name for path in GOLDEN.iterdir()), "machine", "mixed", "posterior"]
+
+
+def mixed_file():
+    """A root model of a category, labels and two kinds of numbers, with what a data frame said of its columns."""
+    frame = pd.DataFrame(
+        {
+            "region": pd.Categorical(["north", "south", "west"] * 6),
+            "ill": ["no", "yes"] * 9,
+            "age": [30.5 + i for i in range(18)],
+            "visits": [0, 1, 3] * 6,
+            "batch": ["one"] * 18,
+        }
+    )
+    columns = choose_families(frame, {"age": "real", "visits": "count"})
+    structure = RootStructure.mixed(columns.domain, [("region=north", "ill"), ("region=south", "age")])
+    psi = torch.tensor(
+        [-0.02 if names == ("age",) and key == (1, 1) else 0.1 for key, names in structure.names], dtype=torch.float64
+    )
+    info = {"frame": columns.to_json(), "scales": {"age": 5.0}, "typical": {"age": 1.0}, "rows": 18, "l1": 0.1}
+    return RootFile(structure, psi, columns.families, info)
 
 
 @functools.cache
@@ -32,6 +54,8 @@ def good(name):
         if name == "machine":
             structure = MachineStructure.restricted(hoim.Domain.from_cardinalities({"a": 2, "b": 2}), 2)
             save_machine(path, MachineFile(structure, torch.linspace(-1, 1, 8, dtype=torch.float64)))
+        elif name == "mixed":
+            save_roots(path, mixed_file())
         elif name == "posterior":
             table = hoim.Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
             rows = hoim.Observations.from_table(table, [[[9, 1], [1, 9]], [[4, 4], [2, 7]]])

@@ -7,9 +7,11 @@ import numpy as np
 from harness import Reader
 from hypothesis import strategies as st
 from mutations import TEXTS, dumped, hostile, mutate_bytes, mutate_json
+from read_models import mixed_file
 
 from pyro_hoim.cli.asking import parse_given
 from pyro_hoim.core.command.rows import _read_levels
+from pyro_hoim.core.family import Stored
 from pyro_hoim.data.bins import Bins, find_bins, parse_bins
 from pyro_hoim.data.encoding import select_columns
 from pyro_hoim.log_linear import restricted_interactions
@@ -151,12 +153,21 @@ def read_columns(case, folder):
 
 MIXED = Domain([Variable("a", ["x", "y"]), Variable("n=m", ["1", "2"])])
 NUMBERS = Domain([Variable("a", kind="count"), Variable("n=m", kind="count")])
+FRAMED = mixed_file()
 
 
 def read_given(words, folder):
-    assert set(parse_given(words, NUMBERS, "numbers")) <= set(NUMBERS.names)
-    for name, code in parse_given(words, MIXED, "labels").items():
+    assert set(parse_given(words, Stored("", None, NUMBERS, {}), "numbers")) <= set(NUMBERS.names)
+    for name, code in parse_given(words, Stored("", None, MIXED, {}), "labels").items():
         assert f"{name}={MIXED[name].labels[code]}" in words
+
+
+def read_given_of_a_frame(words, folder):
+    """Labels of a category fix all its indicators."""
+    values = parse_given(words, Stored("", FRAMED, FRAMED.domain, FRAMED.info), "numbers")
+    assert sum(value for name, value in values.items() if name.startswith("region=")) == any(
+        word.startswith("region=") for word in words
+    )
 
 
 GIVEN = st.one_of(
@@ -165,6 +176,10 @@ GIVEN = st.one_of(
         st.sampled_from(["a", "n=m", "b", ""]), ODD | st.sampled_from(["x", "1", "0", "1e999", "-3", "1.5", "9" * 400])
     ).map("=".join),
 )
+GIVEN_LABELS = st.tuples(
+    st.sampled_from(["region", "ill", "age", "visits", "batch", "region=north"]),
+    ODD | st.sampled_from(["north", "yes", "no", "31.5", "1e999", "nan", "-3", "1.5", "one", "9" * 400]),
+).map("=".join)
 LEVELS = {"a": ["x", "y"], "b": ["1", "2", "3"]}
 
 
@@ -196,5 +211,6 @@ READERS = [
     Reader("--prior", read_prior, PRIORS),
     Reader("--columns", read_columns, st.tuples(COLUMNS, st.booleans()), 0.5),
     Reader("--given", read_given, st.lists(GIVEN, max_size=3)),
+    Reader("--given of labels and numbers", read_given_of_a_frame, st.lists(GIVEN_LABELS, max_size=3)),
     Reader("--levels", read_levels, draw_levels),
 ]

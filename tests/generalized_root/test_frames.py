@@ -242,6 +242,62 @@ def test_a_choice_survives_json_and_hostile_json_is_refused() -> None:
         RootColumns.from_json({"columns": []})
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("region", {"dtype": "float64"}),
+        ("region", {"dtype": "bool"}),
+        ("region", {"level_type": "whole"}),
+        ("region", {"level_type": "number"}),
+        ("ill", {"dtype": "Int8"}),
+        ("size", {"dtype": "int8"}),
+        ("size", {"dtype": "bool"}),
+        ("size", {"levels": ["1", "1.0", "300"]}),
+        ("size", {"level_type": "bool"}),
+    ],
+)
+def test_a_type_that_cannot_hold_the_levels_is_refused(name: str, wrong: dict[str, Any]) -> None:
+    frame = pd.DataFrame({"region": ["n", "s", "w"] * 9, "ill": ["no", "yes", "no"] * 9, "size": [1, 20, 300] * 9})
+    stated = choose_families(frame, {"size": "category"}).to_json()
+    assert RootColumns.from_json(stated).decode([[0, 1, 0, 1, 0, 0, 1]]).values.tolist() == [["s", "yes", 300]]
+    next(column for column in stated["columns"] if column["name"] == name).update(wrong)
+    with pytest.raises(InputError, match=r"levels .* are no"):
+        RootColumns.from_json(stated)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series([0.1, 0.25, 7.0] * 5, dtype="float32"),
+        pd.Series([0.1, 0.25, 7.0] * 5, dtype="Float32"),
+        pd.Series([2**60, 2**60 + 1, 5] * 5),
+        pd.Series([1, 2, 3] * 5, dtype="UInt8"),
+        pd.Series([True, False, True] * 5, dtype="boolean"),
+        pd.Series(["a", "b", "c"] * 5, dtype="string"),
+        pd.Series(pd.Categorical([3, 1, 2] * 5)),
+        pd.Series(["01", "1", "x"] * 5),
+        pd.Series([1, "a", 2.5] * 5, dtype=object),
+        pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01", "2022-01-01"] * 5)),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_levels_of_every_type_survive_a_file(values: pd.Series) -> None:
+    columns = choose_families(values.to_frame("x"), {"x": "category"})
+    again = RootColumns.from_json(json.loads(json.dumps(columns.to_json())))
+    encoded = again.encode(values.to_frame("x"))
+    assert again.encode(again.decode(encoded)).tolist() == encoded.tolist()
+    assert [str(value) for value in again.decode(encoded)["x"]] == [
+        str(value) for value in columns.decode(encoded)["x"]
+    ]
+
+
+def test_counts_beyond_the_type_of_the_frame_are_not_wrapped() -> None:
+    frame = pd.DataFrame({"n": np.arange(90, dtype="int8")})
+    columns = choose_families(frame, {"n": "count"})
+    assert columns.decode([[127.0]])["n"].dtype == np.int8
+    assert columns.decode([[127.0], [130.0]])["n"].tolist() == [127, 130]
+
+
 def test_the_choice_reads_as_sentences() -> None:
     columns = choose_families(_mixed(), _SAID, exclude=["smoker"])
     text = repr(columns)
