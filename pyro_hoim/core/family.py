@@ -254,6 +254,14 @@ class FrameEncoder(Protocol):
         """Labels of a column as the data frame wrote them."""
         ...
 
+    def set_of(self, variables: Collection[str]) -> tuple[str, ...]:
+        """The columns of some variables."""
+        ...
+
+    def is_continuous(self, name: str) -> bool:
+        """Whether the values of a column have a density."""
+        ...
+
 
 @dataclass(frozen=True)
 class Stored:

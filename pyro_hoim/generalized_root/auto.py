@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from ..checks import checked_sample_shape
 from ..core.partition import Cost, LogPartition, Sandwich
+from ..core.words import in_python
 from ..errors import IntractableError, check_type
 from .annealed import RootAnnealed
 from .energy import GeneralizedRootEnergy
@@ -124,9 +125,9 @@ class RootAuto(RootBackend):
         if self.annealed is not None:
             estimated = cost_of(self.annealed)
             return self.annealed, replace(estimated, reason=f"{estimated.reason}; {cost.reason}")
-        hint = "for an estimate with an error bar, ask for it with RootAuto(annealed=RootAnnealed())"
+        hint = in_python("; for an estimate with an error bar, ask for it with RootAuto(annealed=RootAnnealed())")
         names = ", ".join(structure.domain.names[:4]) + (", ..." if len(structure.domain) > 4 else "")
-        reason = f"component of {len(structure.domain)} variables ({names}): {cost.reason}; {hint}"
+        reason = f"component of {len(structure.domain)} variables ({names}): {cost.reason}{hint}"
         return self.enumeration, replace(cost, reason=reason)
 
     def _costs(self, energy: GeneralizedRootEnergy) -> Iterator[tuple[_Part, Cost]]:

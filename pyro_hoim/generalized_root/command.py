@@ -70,7 +70,7 @@ from .study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_te
 from .study.baselines import kept_independent
 from .study.prediction import RootPrediction, predict_roots
 from .study.scores import RootModel, draw_roots, exact_log_partition
-from .study.sets import levels_of, sets_by_strength
+from .study.sets import sets_by_strength
 
 # The fit of a generalized root model of counts or of real numbers, with its rows.
 
@@ -658,11 +658,7 @@ class RootFamily(Family):
         edges = [file.set_of(term.names) for term, _ in pairs]
         positions, left_out = top_interactions(edges, question["top"])
         pairs, edges = [pairs[i] for i in positions], [edges[i] for i in positions]
-        rows: list[dict[str, Any]] = [tuple_json(term) for term, _ in pairs]
-        if file.columns is not None:
-            levels = [levels_of(file.columns, term.names) for term, _ in pairs]
-            zipped = zip(rows, edges, levels, strict=True)
-            rows = [{**row, "edge": list(edge), "levels": dict(level)} for row, edge, level in zipped]
+        rows: list[dict[str, Any]] = [tuple_json(term, file.columns) for term, _ in pairs]
         if scales:
             rows = [{**row, "standardised": scaled.coefficient} for row, (_, scaled) in zip(rows, pairs, strict=True)]
         head = ["interaction", *(["per SD"] if scales else []), "coefficient", "tensor entry", "root"]

@@ -204,6 +204,41 @@ def test_a_category_is_one_column_everywhere(stated, shell):
     assert load(folder).sample(3, given={"region": "west"})["region"].tolist() == ["west"] * 3
 
 
+def test_json_of_a_fit_names_columns_and_levels(shell):
+    frame = made_frame(200).assign(region=np.array(["north", "south", "west"])[np.arange(200) % 3])
+    frame.to_csv("rows.csv", index=False)
+    found = shell.json("fit", "rows.csv", *MIXED, "--out", "out")
+    names = set(frame)
+    assert all(set(edge) <= names for edge in found["edges"]) and len(found["edges"]) == found["num_interactions"]
+    terms = [*found["singles"], *found["interactions"]]
+    assert all(
+        set(term["edge"]) <= names and ("region" in term["levels"]) == ("region" in term["edge"]) for term in terms
+    )
+    assert {"north", "south", "west"} == {t["levels"]["region"] for t in found["singles"] if t["edge"] == ["region"]}
+    assert "region=" not in json.dumps([terms, found["edges"]])  # no name of an indicator
+
+
+def test_margins_of_columns_that_are_fixed_or_real_are_refused_before_draws(stated, shell, monkeypatch):
+    folder, _, _ = stated
+    found = shell.json("margins", str(folder), "region", "--given", "ill=yes", "--num-draws", "200")
+    assert sum(cell["probability"] for cell in found["cells"]) == pytest.approx(1.0)
+    monkeypatch.setattr("pyro_hoim.core.command.answers._draws", lambda *_: pytest.fail("drew rows"))
+    said = shell.refused("margins", str(folder), "region", "--given", "region=north")
+    assert said == "--given: fixes 'region', whose distribution is asked for"
+    said = shell.refused("margins", str(folder), "region", "age")
+    assert "columns of real numbers have no table of probabilities" in said
+
+
+def test_log_z_out_of_reach_is_said_in_options_alone(shell):
+    names = [f"v{i}" for i in range(30)]
+    columns = choose_families(pd.DataFrame({name: ["no", "yes"] * 9 for name in names}))
+    structure = RootStructure.complete(columns.domain, 2)
+    file = RootFile(structure, torch.zeros(structure.num_terms) + 0.01, columns.families, {"frame": columns.to_json()})
+    save_roots("dense.safetensors", file)
+    said = shell.refused("log-z", "dense.safetensors")
+    assert "--method ais estimates log Z" in said and "Root" not in said
+
+
 def test_log_z_names_how_it_was_found(stated, fitted, shell):
     assert "(exact, " in shell("log-z", str(fitted / "out")).out
     assert shell.json("log-z", str(stated[0]))["method"]

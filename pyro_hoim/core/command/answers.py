@@ -59,15 +59,19 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
     domain, encoder = question.stored.domain, question.stored.encoder
     check_names(names, domain.names if encoder is None else encoder.names, "names")
     check_unique(names, "names")
+    fixed_names = given if encoder is None else {encoder.set_of([name])[0] for name in given}
     for name in names:
-        if name in given:
+        if name in fixed_names:
             raise conflict("given", f"fixes {name!r}, whose distribution is asked for")
+    reals = "columns of real numbers have no table of probabilities"
+    if encoder is not None and any(encoder.is_continuous(name) for name in names):
+        raise out_of_reach("names", reals, "draw rows by sample")
     cells, error = _exact(family, question, names, given), None
     if cells is None:
         # Shares of draws, the largest first
         frame = _draws(family, question, given)
         if any(frame[name].dtype.kind == "f" for name in names):
-            raise out_of_reach("names", "columns of real numbers have no table of probabilities", "draw rows by sample")
+            raise out_of_reach("names", reals, "draw rows by sample")
         shares = frame.value_counts(subset=list(names)) / len(frame)
         keys: list[Any] = shares.index.tolist()
         cells, error = (

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ...core.partition import Cost, LogPartition
+from ...core.words import in_python
 from ...errors import InputError, IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..energy import GeneralizedRootEnergy
 from ..nodes.columns import Families, NodeFamilies, root_range
@@ -647,7 +648,7 @@ class RootEnumeration(ExactRoot):
         verdict = "within" if feasible else "or more, above"
         reason = f"{what} has {size_text(order.largest, 'cells')}, {verdict} max_cells={self.max_cells}"
         if not feasible:
-            reason += "; raise it, or estimate with RootAnnealed()"
+            reason += in_python("; raise it, or estimate with RootAnnealed()")
         memory = 8 * 4 * order.largest
         return Cost(order.largest, order.total, _OPERATIONS * order.total, memory, feasible, reason, _METHOD)
 

@@ -63,7 +63,7 @@ from .mixed_page import (
     summary_sentences,
 )
 from .scores import RootModel, exact_log_partition, root_scores
-from .sets import columns_domain
+from .sets import columns_domain, levels_of
 
 AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
 """Penalties that are tried where none is given."""
@@ -250,7 +250,7 @@ class RootAnalysis(Study[Part]):
             "num_interactions": fit.num_interactions,
             "num_parameters": fit.structure.num_terms,
             "num_terms": [{"root": j, "order": size, "terms": n} for (j, size), n in fit.num_terms.items()],
-            "edges": [list(term.names) for term in fit.terms() if term.key[1] > 1],
+            "edges": _edges(fit),
             "log_partition": log_partition_json(self.log_partition),
             "log_partition_reason": self.no_log_partition or None,
             "zero_columns": list(fit.zero_columns),
@@ -281,13 +281,13 @@ class RootAnalysis(Study[Part]):
             "tolerance": fit.tolerance,
             "status": "converged" if fit.is_converged else "not converged",
             "singles": [
-                tuple_json(term)
+                tuple_json(term, fit.columns)
                 for key in sorted(fit.num_terms)
                 if key[1] == 1
                 for term in sorted(fit.terms(key), key=lambda term: -term.coefficient)[:_TOP]
             ],
             "interactions": [
-                {**tuple_json(term), "standardised": standardise_term(term, self.scales).coefficient}
+                {**tuple_json(term, fit.columns), "standardised": standardise_term(term, self.scales).coefficient}
                 for key in sorted(fit.num_terms)
                 if key[1] > 1
                 for sign in (1, -1)
@@ -296,11 +296,20 @@ class RootAnalysis(Study[Part]):
         }
 
 
-def tuple_json(term: RootTerm) -> dict[str, Any]:
-    """The JSON object of a term: its names, tensor entry and coefficient."""
+def _edges(fit: RootFitResult) -> list[list[str]]:
+    """The columns of every interaction, a category as one."""
+    several = [term.names for term in fit.terms() if term.key[1] > 1]
+    sets = several if fit.columns is None else dict.fromkeys(map(fit.columns.set_of, several))
+    return [list(one) for one in sets]
+
+
+def tuple_json(term: RootTerm, columns: RootColumns | None = None) -> dict[str, Any]:
+    """The JSON object of a term: its columns, tensor entry and coefficient, and the levels of its categories."""
     j, size = term.key
+    edge = term.names if columns is None else columns.set_of(term.names)
     return {
-        "edge": list(term.names),
+        "edge": list(edge),
+        **({} if columns is None else {"levels": dict(levels_of(columns, term.names))}),
         "value": term.coefficient / math.factorial(size),
         "coefficient": term.coefficient,
         "order": size,
