@@ -27,7 +27,7 @@ from ..data.files.table_file import CsvColumns
 from ..data.observations import Observations
 from ..data.readers import Source as CellSource
 from ..data.sources import RowSource
-from ..errors import InputError, check_names, conflict, refused
+from ..errors import InputError, MissingDataError, check_names, conflict, refused
 from ..families import add_info
 from ..runs.container import read_kind
 from ..schema import Domain
@@ -409,6 +409,8 @@ def read_encoded(
     frame = pd.DataFrame({name: list(cells.column(name)) for name in names}, dtype=object)
     try:
         matrix = encoder.encode(frame, sorted(absent))
+    except MissingDataError as error:
+        raise error.replace(argument=str(file), hint="fill them, or leave these rows out of the file") from None
     except InputError as error:
         where = "" if error.argument in (None, "data") else f", {error.argument}"
         raise error.replace(argument=f"{file}{where}") from None

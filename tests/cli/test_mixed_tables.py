@@ -88,6 +88,15 @@ def test_the_choice_is_said_and_kept_in_the_file(fitted, shell):
     assert summary["baselines"]["independent"]["test"] > summary["pseudo_nll"]["test"]
 
 
+def test_a_plan_names_the_command_that_cuts_no_number(fitted, shell):
+    source = str(fitted / "rows.csv")
+    words = f"Numbers need not be cut: pyro-hoim fit {source} --model grm --family auto"
+    assert words in shell("plan", source).out
+    assert words in " ".join(shell.json("plan", source)["notes"])
+    made_frame()[["smoker"]].assign(b=["x", "y", "z"] * 100).to_csv("labels.csv", index=False)
+    assert "need not be cut" not in shell("plan", "labels.csv").out  # control
+
+
 def test_columns_that_may_be_codes_are_asked_for(fitted, shell):
     said = shell.refused("fit", str(fitted / "rows.csv"), "--model", "grm", "--family", "auto", progress=True)
     assert said.startswith("--family: columns may be codes") and "'visits' holds" in said
@@ -165,7 +174,8 @@ def test_unknown_labels_and_bad_cells_are_named(fitted, shell):
     assert "column 'visits'" in shell.refused("score", str(fitted / "out"), "bad.csv")
     frame.loc[1, "visits"] = None
     frame.to_csv("bad.csv", index=False)
-    assert "'visits' (1)" in shell.refused("score", str(fitted / "out"), "bad.csv")
+    said = shell.refused("score", str(fitted / "out"), "bad.csv")
+    assert "'visits' (1)" in said and "exclude=" not in said and "dropna" not in said
     made_frame().drop(columns="cost").to_csv("bad.csv", index=False)
     assert "'cost'" in shell.refused("predict", str(fitted / "out"), "bad.csv", "--target", "age")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,12 @@ def _of_labels(
     readings = columns_read(Source.of_csv(cells), how)
     total = counted(readings, cells.column)
     size = TableSize({}, len(cells.lines), total, is_weighted=weights is not None, no_counts=no_counts)
-    return plan_of_readings(readings, size, words.policy, zeros=zeros)
+    table = plan_of_readings(readings, size, words.policy, zeros=zeros)
+    if size.is_weighted or total is not None or not any(one.kind == "numbers" for one in readings):
+        return table
+    command = f"pyro-hoim fit {shlex.quote(source)} --model grm --family auto"
+    note = f"Numbers need not be cut: {command} gives every column a family of its own."
+    return replace(table, notes=(*table.notes, note))
 
 
 def given_options(values: Mapping[str, Any], names: Collection[str] = _GIVEN) -> list[tuple[str, Any]]:
