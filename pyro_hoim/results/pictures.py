@@ -147,7 +147,8 @@ class ResultStudy(Study[Part]):
             result=result,
             stored=stored,
             size=figures,
-            title=stored.info.get("data") or listed(stored.domain.names, _TITLE),
+            title=stored.info.get("data")
+            or listed((stored.variables if stored.joined is None else stored.domain).names, _TITLE),
             about=[] if joined is None else [joined.sentence()],
             parts={"train": None},
             seed=int(stored.info.get("seed", 0)),
@@ -162,7 +163,7 @@ class ResultStudy(Study[Part]):
     @property
     @override
     def domain(self) -> Domain:
-        return self.stored.domain
+        return self.stored.variables if self.stored.joined is None else self.stored.domain
 
     @override
     def records(self) -> dict[str, Any]:

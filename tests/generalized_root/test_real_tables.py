@@ -9,6 +9,7 @@ root of a count, so that its rate ratios agree in sign and rough size.
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -214,3 +215,8 @@ def test_draws_look_like_the_table_but_for_the_spread_of_wide_counts() -> None:
         np.testing.assert_allclose(*correlations, atol=0.2)
     # A Poisson column has no parameter for its spread, which the reason for its family says.
     assert drawn["randhie"]["mdvis"].std() < 0.6 * _parts("randhie")[0]["mdvis"].std()
+
+
+def test_the_page_of_a_fit_names_columns_and_no_indicators(tmp_path: Path) -> None:
+    text = _fitted("fair").confirmed.report(tmp_path).read_text(encoding="utf-8")
+    assert "1,500 rows of 7 columns" in text and "Generalized root model of rate_marriage, age" in text
