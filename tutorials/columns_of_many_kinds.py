@@ -97,8 +97,8 @@ effects
 
 # %% [markdown]
 # Of two people who agree in all else, the odds that the one who stands a step further to the right would vote for Dole
-# are about twice those of the other. The coefficients stem from a refit that keeps a little of the penalty, therefore
-# the column `unpenalised`. The intervals take the pairs of the model as given, as the last lines of the table say.
+# are about twice those of the other. The intervals take the pairs of the model as given, as the last lines of the
+# table say. They are not symmetric, because the estimates keep a little of the penalty and the intervals do not.
 #
 # What goes with the news? A *ratio of means* for one year of age would not look like much. From 30 to 60 it does:
 

@@ -8,6 +8,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import pyro_hoim as hoim
+from pyro_hoim.boltzmann import fit_machine
 from pyro_hoim.core.operations import signed_strengths, strengths
 from pyro_hoim.plots.drawing import BLUE, ORANGE
 from pyro_hoim.results.table import SummaryTable, html_of
@@ -72,7 +73,7 @@ def test_a_learned_network_knows_its_gain_over_independent_columns(frame):
 
 
 def test_results_of_all_families_begin_alike(frame):
-    machine = hoim.boltzmann.fit_machine(frame, 1)
+    machine = fit_machine(frame, 1)
     roots = hoim.fit_roots(pd.DataFrame(np.random.default_rng(1).poisson(3, (40, 3)), columns=list("xyz")))
     for result, family in ((hoim.learn_network(frame), "dependency network"), (machine, "machine"), (roots, "root")):
         first, second = repr(result).split("\n")
