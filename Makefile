@@ -22,7 +22,7 @@ KERNELS := $(shell grep -rlE 'numba|compute.jit' pyro_hoim --include='*.py')
 tests_of = $(patsubst %,tests/$(1)/test_%.py,$(2))
 MEETING := pyro_hoim $(addprefix tests/,compute core datasets estimators plots report) \
 	$(patsubst %,tests/test_%.py,atomic compilation device guard public_api) \
-	$(call tests_of,cli,commands families forty_files options pieces progress resume system) \
+	$(call tests_of,cli,commands families forty_files options system) \
 	$(call tests_of,data,bins columns doors encoding files_of_others frames row_options safe_cells table_file typed_files wide) \
 	$(call tests_of,data/sources,as_whole files local rows) \
 	$(call tests_of,front,fit frames_everywhere) \

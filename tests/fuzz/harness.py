@@ -29,6 +29,7 @@ from typing import Any, get_args
 
 import hypothesis
 import pandas as pd
+from hypothesis.configuration import set_hypothesis_home_dir
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -46,7 +47,7 @@ os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # the others reserve a gigab
 
 MEMORY = 2**30  # bytes of address space beyond what the child has at its start
 SECONDS = 10  # of processor time for a case
-SILENCE = 90  # of the clock, after which a child that says nothing is ended
+SILENCE = 90  # of the clock, after which a child that says nothing and does nothing is ended
 START = 240  # of the clock, before the first case
 CHUNK = 50  # cases that a strategy draws at a time
 LONGEST = 2000  # characters of an error
@@ -177,6 +178,8 @@ def child(jobs: str, seed: str, log: str, seconds: str) -> None:
     signal.signal(signal.SIGPROF, stop)
     pd.Series(["x"]).str.strip()  # loads what pandas loads late
     found = [(*_reader(module, name), first, last) for module, name, first, last in json.loads(jobs)]
+    # Its table of characters takes a second to make, and would be made anew in each folder.
+    set_hypothesis_home_dir(ROOT / ".hypothesis")
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     most = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -242,16 +245,31 @@ def run(chosen: Iterable[tuple[str, Reader, int]], seed: int) -> dict[str, Outco
 
 
 def _wait(process: Any, log: Path) -> None:
-    """Until a child ends; one that is silent for long is ended."""
-    size, since = -1, time.monotonic()
+    """Until a child ends; one that is silent for long, and no longer on the way to its limit of time, is ended.
+
+    On a busy machine a case may wait for a processor much longer than it computes, and must have its time. What no
+    signal reaches gets twice that time and no more.
+    """
+    size, before, last, since = -1, 0.0, 0.0, time.monotonic()
     while process.is_alive():
         process.join(0.05)
-        now = log.stat().st_size
+        now, used = log.stat().st_size, _processor_time(process.pid)
         if now != size:
-            size, since = now, time.monotonic()
+            size, before, last, since = now, used, used, time.monotonic()
+        elif last < used < before + 2 * SECONDS:
+            last, since = used, time.monotonic()
         elif time.monotonic() - since > (SILENCE if size else START):
             process.kill()
             process.join()
+
+
+def _processor_time(process: int) -> float:
+    """Seconds that a process has computed, 0 where it is no more."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _read(log: Path, found: dict[str, Outcome], told: str) -> dict[str, int]:
