@@ -105,7 +105,12 @@ def test_every_figure_of_every_table_may_be_a_column():
             expected.columns = [called.get(name, name) for name in plain.columns]
             expected.index = plain.index.map(partial(_renamed, names=group))
             pd.testing.assert_frame_equal(
-                _said(table, group), expected, check_names=False, check_dtype=False, check_categorical=False, **TOLERANCE
+                _said(table, group),
+                expected,
+                check_names=False,
+                check_dtype=False,
+                check_categorical=False,
+                **TOLERANCE,
             )
             # The control: no figure was lost to a column, and the other way round.
             assert len({*table.columns}) == len(plain.columns)
