@@ -2,6 +2,7 @@ from .annealed import RootAnnealed as RootAnnealed
 from .auto import RootAuto as RootAuto
 from .chains.draws import draw_from_nodes as draw_from_nodes, independent_log_partition as independent_log_partition
 from .chains.gibbs import RootChains as RootChains, independent_samples as independent_samples
+from .dispersion import dispersions as dispersions
 from .energy import GeneralizedRootEnergy as GeneralizedRootEnergy
 from .exact.base import RootBackend as RootBackend
 from .exact.closed_form import (

@@ -7,7 +7,7 @@ import math
 import numbers
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from scipy.special import ndtri
 from ..core.words import listed, number, plural, shorten
 from ..errors import InputError, check_names, check_type, conflict, unexpected
 from ..results.contrasts import INTERVALS, STORED_LEVEL, Contrasts, contrast_frame, with_level
+from .dispersion import dispersion_sentences
 from .energy import GeneralizedRootEnergy
 from .file import RootFile
 from .frames import RootColumns
@@ -97,17 +98,21 @@ class RootEffects:
         errors: of its coefficients.
         typical: value of every variable that is typical in the rows learned from; empty where they are not known.
         frame: the columns of the data frame that the rows come from, for their words; None of numbers.
+        dispersion: columns that vary otherwise than the model says, with the ratio of the variances.
     """
 
     energy: GeneralizedRootEnergy
     errors: RootErrors
     typical: Mapping[str, float]
     frame: RootColumns | None = None
+    dispersion: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @classmethod
     def of(cls, file: RootFile) -> RootEffects:
         """What a file holds."""
-        return cls(file.energy(torch.float64), file.errors, file.info.get("typical", {}), file.columns)
+        info = file.info
+        typical, dispersion = info.get("typical", {}), info.get("dispersion", {})
+        return cls(file.energy(torch.float64), file.errors, typical, file.columns, dispersion)
 
     @cached_property
     def coefficients(self) -> Floats:
@@ -228,6 +233,7 @@ class RootEffects:
             notes.append(f"no standard errors: {self.errors.reason}")
         else:
             self._add_errors(frame, weights[order], notes, level)
+        notes += [line for one in dispersion_sentences(self.dispersion) for line in textwrap.wrap(one, _WIDTH)]
         frame.attrs |= {"notes": [*notes, *self.strongest_effects(level)], "hidden": ["unpenalised"]}
         return frame
 
@@ -264,9 +270,7 @@ class RootEffects:
             frame["unpenalised"] = values
             notes.append(_UNPENALISED)
         notes.append(SELECTED)
-        if lost := int(np.isnan(errors).sum()):
-            one, more = "coefficient has no error", "coefficients have no errors"
-            notes.append(f"{plural(lost, one, more)}: not identified by the rows, or infinite without the penalty")
+        notes += _lost("coefficient", errors)
 
     # Odds ratios.
 
@@ -304,6 +308,7 @@ class RootEffects:
             notes.append(f"no intervals: {self.errors.reason}")
             return Contrasts(rows.assign(p_value=math.nan), STORED_LEVEL, tuple(notes), False, False)
         notes += [f"{INTERVALS} by sandwich standard errors", SELECTED]
+        notes += _lost("ratio", errors)
         if _is_shrunk(estimate, values, errors):
             rows["centre"] = values
             notes.append(_UNPENALISED.replace(" (unpenalised)", ""))
@@ -509,17 +514,26 @@ class RootEffects:
         if self.errors.covariance is None:
             return [*notes, f"no standard errors: {self.errors.reason}"]
         notes += with_level([f"{INTERVALS} by sandwich standard errors and the delta method"], level)
-        notes.append(SELECTED)
+        notes += [SELECTED, *_lost("effect", frame["std_error"].to_numpy(dtype=float))]
         return [*notes, *([_UNPENALISED] if "unpenalised" in frame else [])]
 
 
 def with_errors(file: RootFile, fit: RootFitResult) -> RootFile:
-    """The file of a fit with its errors and typical values."""
+    """The file of a fit with its errors, typical values, and what varies otherwise than it says."""
     if fit.training is None:
         return file.with_errors(fit.errors, {})
     values = fit.training.typical(fit.families).tolist()
     typical = dict(zip(fit.domain.names, values, strict=True))
-    return file.with_errors(fit.errors, {name: typical[name] for name in fit.structure.domain.names})
+    return file.with_errors(fit.errors, {name: typical[name] for name in fit.structure.domain.names}, fit.dispersion)
+
+
+def _lost(what: str, errors: Floats) -> list[str]:
+    """Why some have no error, where any lacks it."""
+    number_of = int(np.isnan(errors).sum())
+    if not number_of:
+        return []
+    words = plural(number_of, f"{what} has no error", f"{what}s have no errors")
+    return [f"{words}: not identified by the rows, or infinite without the penalty"]
 
 
 def _is_bit(value: Any, column: _Column) -> bool:
@@ -570,7 +584,7 @@ def _record(what: str, levels: str, estimate: float, centre: float, error: float
 
 
 def _exp(value: float) -> float:
-    return math.exp(value) if value < 709 else math.inf
+    return math.inf if value >= 709 else math.exp(value)
 
 
 def _kind(family: NodeFamily) -> tuple[str, bool]:

@@ -39,6 +39,7 @@ _INFO = {
     "scales": MapOf(_SCALE),
     "frame": FRAME_RULE,
     "typical": MapOf(NUMBER),
+    "dispersion": MapOf(_SCALE),
     "no_errors": NAME,
 }
 """Entries of the information that commands read."""
@@ -112,7 +113,8 @@ class RootFile(ModelRecord):
         for name in ("independent.first", "independent.second"):
             if name in self.tensors:
                 check_exact_shape(self.tensors[name], (size,), f"tensors[{name!r}]")
-        check_names(self.info.get("typical", {}), self.structure.domain.names, "info['typical']", noun="column")
+        for name in ("typical", "dispersion"):
+            check_names(self.info.get(name, {}), self.structure.domain.names, f"info['{name}']", noun="column")
         check_errors(self.tensors, self.structure.num_terms)
         scales = self.tensors.get("root_scales")
         if scales is not None:
@@ -182,9 +184,12 @@ class RootFile(ModelRecord):
         reason = str(self.info.get("no_errors", "the model file holds none"))
         return RootErrors.from_tensors(self.tensors, self.structure.num_terms, reason)
 
-    def with_errors(self, errors: RootErrors, typical: Mapping[str, float]) -> RootFile:
-        """The same with standard errors, or the reason why there are none, and typical values of the columns."""
+    def with_errors(
+        self, errors: RootErrors, typical: Mapping[str, float], dispersion: Mapping[str, float] | None = None
+    ) -> RootFile:
+        """The same with standard errors, or the reason why there are none, typical values and ratios of variances."""
         info = {**self.info, "typical": dict(typical)} | ({"no_errors": errors.reason} if errors.reason else {})
+        info |= {"dispersion": dict(dispersion)} if dispersion else {}
         return replace(self, info=info, tensors={**self.tensors, **errors.tensors()})
 
     @override

@@ -29,6 +29,7 @@ _DONE = 1e-6  # standard errors of a step
 _NOISE = 1e-10
 _CLEAN_RANK, _CLEAN_FLAT = 1e-6, 1e-2  # of the largest entry of a direction that is not identified
 _CANCELS = 1e-3
+_SILENT = 1e-20  # of the inverse information: a variance that rounding makes
 
 
 _NOTHING = torch.zeros(0, 0)
@@ -237,9 +238,13 @@ def _errors(law: RootPseudoLikelihood, start: Floats, multiplicity: Floats, free
     scores = law.row_scores(end.psi) @ axes
     centred = scores - np.average(scores, axis=0, weights=law.weights)
     root = (axes / end.information[~is_infinite]) @ (centred * np.sqrt(law.weights)[:, None]).T
+    # Scores that no rows tell apart, as of two rows or of equal ones, say nothing of an error.
+    most = (axes**2 / end.information[~is_infinite]).sum(1)
+    is_silent = (most > 0) & ((root**2).sum(1) < _SILENT * most)
     unknown = [
         _cleaned(vectors[:, is_flat], _CLEAN_RANK),
         _cleaned(basis @ end.axes[:, is_infinite], _CLEAN_FLAT),
+        np.eye(count)[:, is_silent],
     ]
     root, directions = multiplicity[:, None] * root, multiplicity[:, None] * np.hstack(unknown)
     return RootErrors(

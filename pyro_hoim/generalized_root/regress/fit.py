@@ -344,7 +344,7 @@ def fit_roots(
         CostWarning: the sets found are so many that they were not tested.
         DataWarning: columns of a data frame of one family that were left out; or Gaussian columns beside others that
             are far from 0, on which their interactions with counts and positive numbers depend; or levels of a category
-            that one row alone has, where nothing is penalised.
+            that one row alone has, or counts that one row alone has otherwise, where nothing is penalised.
 
     References:
         Paper 2 (generalized root models), section 4, equations (8) to (14). Cho-Jui Hsieh, Inderjit S. Dhillon, Pradeep
@@ -573,7 +573,7 @@ def _warn_of_origins(rows: RootRows, order: int) -> None:
 
 
 def _warn_of_rare_levels(rows: RootRows) -> None:
-    """Warn of levels that one row has, where nothing keeps their coefficients finite."""
+    """Warn of levels that one row has, and of counts likewise, where nothing keeps their coefficients finite."""
     for category in rows.categories:
         times = category.shares * rows.total
         rare = [rows.domain.names[s] for s, count in zip(category.places, times, strict=True) if 0 < count < 1.5]
@@ -584,6 +584,22 @@ def _warn_of_rare_levels(rows: RootRows) -> None:
                 "rare levels, or take l1 and refit_share above 0"
             )
             warnings.warn(DataWarning(problem), stacklevel=caller_level())
+    # Counts that one row alone has otherwise than all others.
+    weights = np.ones(rows.num_rows) if rows.counts is None else rows.counts
+    inside = {s for category in rows.categories for s in category.places.tolist()}
+    alone = list[str]()
+    for s in sorted({int(s) for s in np.flatnonzero(~rows.is_fixed)} - inside):
+        if rows.families[s].is_discrete:
+            times = np.bincount(np.unique(rows.column(s), return_inverse=True)[1].reshape(-1), weights)
+            alone += [rows.domain.names[s]] if 0 < times.sum() - times.max() < 1.5 else []
+    if alone and rows.total > 2:
+        shown = ", ".join(map(repr, alone[:6])) + (", ..." if len(alone) > 6 else "")
+        problem = (
+            f"all rows but one have the same value of {shown}, so that coefficients without a penalty may have no "
+            "finite optimum, and standard errors rest on one row; leave such columns out, or take l1 and refit_share "
+            "above 0"
+        )
+        warnings.warn(DataWarning(problem), stacklevel=caller_level())
 
 
 def _warn(fits: Sequence[RootFitResult]) -> None:

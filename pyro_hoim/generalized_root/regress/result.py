@@ -23,6 +23,7 @@ from ...results.table import SummaryTable
 from ...runs.container import GENERALIZED_ROOT
 from ...schema import Domain
 from ...structure.hypergraph import Edge
+from ..dispersion import found_dispersions
 from ..energy import GeneralizedRootEnergy
 from ..frames import RootColumns
 from ..nodes.columns import NodeFamilies
@@ -306,6 +307,18 @@ class RootFitResult(Fitted):
         weights, energy = torch.from_numpy(self.training.weights), self.energy()
         shares = (weights @ rows / weights.sum()).numpy()
         return sandwich_errors(energy, rows, weights, centred_directions(energy, shares))
+
+    @cached_property
+    @plain_mode()
+    def dispersion(self) -> dict[str, float]:
+        """Counts and positive numbers that vary otherwise than the model says, with the ratio of the variances.
+
+        See :func:`~pyro_hoim.generalized_root.dispersions`. Empty where coefficients have no errors.
+        """
+        if self.training is None or self.errors.covariance is None:
+            return {}
+        rows = self.training.columns(self.domain.indices(self.structure.domain.names))
+        return found_dispersions(self.energy(), rows, torch.from_numpy(self.training.weights))
 
     def energy(self) -> GeneralizedRootEnergy:
         """The joint model, over the columns that are not fixed."""
