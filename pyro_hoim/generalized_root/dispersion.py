@@ -57,12 +57,12 @@ def dispersions(
     with torch.no_grad():
         for states, times in zip(rows.split(size), weights.split(size), strict=True):
             natural = energy.node_natural(states).double()
-            for place, s in enumerate(numbers):
+            for i, s in enumerate(numbers):
                 law = node_moments(energy.families[s], natural[:, s].contiguous())
                 assert law.covariance is not None
                 variance = law.covariance[:, 0, 0]
-                squares[place] += times @ ((states[:, s] - law.mean[:, 0]) ** 2 / variance)
-                spreads[place] += times @ _spread(energy.families[s], variance)
+                squares[i] += times @ ((states[:, s] - law.mean[:, 0]) ** 2 / variance)
+                spreads[i] += times @ _spread(energy.families[s], variance)
     # Those that are far from 1, more than chance allows.
     total = float(weights.sum())
     ratios, errors = (squares / total).tolist(), (spreads.sqrt() / total).tolist()
