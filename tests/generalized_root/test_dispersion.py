@@ -28,7 +28,7 @@ def _frame(is_even: bool, seed: int = 3) -> pd.DataFrame:
     return pd.DataFrame({"visits": visits, "cost": cost, "ill": ill, "weight": rng.normal(70, 8, _ROWS)})
 
 
-def _fit(frame: pd.DataFrame, interactions: object = "ill:visits + ill:cost") -> RootFitResult:
+def _fit(frame: pd.DataFrame, interactions: str | list[str] = "ill:visits + ill:cost") -> RootFitResult:
     return hoim.fit_roots(frame, family=_SAID, interactions=interactions, settings=RootSettings(jobs=1))
 
 
@@ -43,6 +43,7 @@ def test_ratios_are_those_of_pearsons_statistic_and_none_is_told_of_a_law_that_h
     # Negative control.
     assert not _fit(_frame(is_even=True)).dispersion
     # Rows that were seen twice are two rows.
+    assert model.columns is not None
     law, rows = model.energy(), torch.from_numpy(model.columns.encode(frame))
     twice = dispersions(law, rows, torch.full((_ROWS,), 2.0))
     assert twice == pytest.approx(dispersions(law, rows.repeat(2, 1)), rel=1e-12)
@@ -93,7 +94,7 @@ def test_scores_that_are_equal_in_all_rows_make_no_standard_error() -> None:
     square = model.summary().query("term == 'weight' and root == 1").iloc[0]
     assert np.isnan(square["std_error"]) and np.isnan(square["lower"]) and np.isfinite(square["estimate"])
     others = model.summary().query("term in ('ill', 'visits', 'cost')")
-    assert (others["std_error"] > 1e-3).all()
+    assert others["std_error"].min() > 1e-3
 
 
 def test_a_count_that_one_row_alone_has_is_warned_of_and_two_rows_are_not() -> None:
