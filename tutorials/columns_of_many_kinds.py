@@ -87,6 +87,13 @@ model.columns.table()
 graph = model.plot_hypergraph()
 
 # %% [markdown]
+# The summary has every coefficient with its standard error, and below them what the clearest ones mean.
+
+# %%
+summary = model.summary()
+summary
+
+# %% [markdown]
 # A vote is tied to party and view, as everyone would expect, and nothing else is confirmed to matter once these two are
 # known. How strongly? `effects` says what a step of another column does, all else being equal. Of a vote it is an *odds
 # ratio*.
@@ -121,7 +128,8 @@ model.predict(three, "age")
 # %% [markdown]
 # ## 5. Doubt
 #
-# Draws from the model should look like people. In most columns they do, but not in one:
+# The notes of the summary have a warning: the days of news vary twice as much as the model says. Draws from the model
+# should look like people. In most columns they do, but not in this one:
 
 # %%
 drawn = model.sample(5000, seed=1)

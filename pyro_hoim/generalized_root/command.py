@@ -55,6 +55,7 @@ from ..runs.container import GENERALIZED_ROOT
 from ..schema import Domain, Variable
 from .annealed import RootAnnealed
 from .auto import RootAuto
+from .dispersion import dispersion_caveats
 from .effects import RootEffects, with_errors
 from .energy import GeneralizedRootEnergy
 from .file import RootFile
@@ -472,6 +473,10 @@ class RootFamily(Family):
         level: float,
     ) -> pd.DataFrame:
         return RootEffects.of(self.complete_file(model)).effects(response, given, change, level)
+
+    @override
+    def caveats(self, model: Any) -> list[str]:
+        return dispersion_caveats(self.complete_file(model).info.get("dispersion", {}))
 
     def complete_file(self, model: Any) -> RootFile:
         """What a file holds of a model, with the errors of a fit."""

@@ -83,6 +83,11 @@ def found_dispersions(
         return {}
 
 
+def dispersion_caveats(ratios: Mapping[str, float]) -> list[str]:
+    """The same as :func:`dispersion_sentences`, as whole sentences of a page."""
+    return [f"{one[0].upper()}{one[1:]}." for one in dispersion_sentences(ratios)]
+
+
 def dispersion_sentences(ratios: Mapping[str, float]) -> list[str]:
     """What a reader has to know of columns that vary otherwise than the model says."""
     sentences = list[str]()

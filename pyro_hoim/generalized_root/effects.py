@@ -69,7 +69,7 @@ class _Column(NamedTuple):
         """What an odds ratio of a column of levels, or without any, compares in words: 1 with 0."""
         if self.levels:
             return f"{self.levels[1]} vs {self.levels[0]}"
-        return f"{number(self.origin + 1)} vs {number(self.origin)}"
+        return f"{self.origin + 1:.10g} vs {self.origin:.10g}"
 
 
 class _Line(NamedTuple):
@@ -301,6 +301,10 @@ class RootEffects:
         # What the numbers are.
         unit = "a value of one standard deviation" if scales else "the value 1"
         notes = [f"each odds ratio compares {unit} with 0, all other columns at 0"]
+        if any(column.origin for column in self.columns):
+            notes.append(
+                "real numbers are compared one above their rounded mean with that mean, at which others are held"
+            )
         if self.energy.families.blocks:
             notes.append("levels of a category are compared with its first one, at which others are held")
         notes.append("of three columns it is the ratio of two odds ratios")

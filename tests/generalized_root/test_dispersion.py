@@ -57,8 +57,11 @@ def test_summaries_say_it_also_of_a_loaded_model_and_intervals_are_as_narrow_as_
         notes = " ".join(one.summary().attrs["notes"])
         assert "vary more than the model says" in notes and "visits" in notes and "too narrow" in notes
         assert "vary less than the model says" in notes and "cost" in notes and "too wide" in notes
+        page = one.report(tmp_path / "page").read_text(encoding="utf-8")
+        assert "Numbers vary more than the model says" in page.partition("What limits this")[2]
     even = _fit(_frame(is_even=True))
     assert "than the model says" not in " ".join(even.summary().attrs["notes"])
+    assert "than the model says" not in even.report(tmp_path / "even").read_text(encoding="utf-8")
     # What the sentences say, by counting: shares inside intervals of 80 %.
     shares = {}
     for name in ("visits", "cost"):

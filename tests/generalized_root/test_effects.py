@@ -299,6 +299,19 @@ def test_the_summary_names_the_clearest_effects_and_groups_sets():
     assert np.minimum(centre - width, table["estimate"]).tolist() == pytest.approx(table["lower"].tolist())
 
 
+def test_odds_ratios_compare_real_numbers_from_their_mean_in_plain_digits():
+    rng = np.random.default_rng(1)
+    ill = rng.integers(0, 2, 400)
+    frame = pd.DataFrame({"ill": ill, "weight": rng.normal(70.04 + 4 * ill, 3.0), "index": rng.normal(0.2, 1.0, 400)})
+    fitted = fit_roots(frame, interactions="ill*weight")
+    assert fitted.columns is not None
+    ratios, origin = fitted.odds_ratios(), fitted.columns["weight"].origin
+    assert ratios["levels"].tolist() == [f"ill=1 vs 0, weight={origin + 1:g} vs {origin:g}"]
+    assert any("one above their rounded mean" in note for note in ratios.attrs["notes"])
+    counts = fit_roots(pd.DataFrame({"a": rng.poisson(3, 99), "b": rng.poisson(9, 99)}), interactions="a*b")
+    assert not any("mean" in note for note in counts.odds_ratios().attrs["notes"])
+
+
 def test_lines_of_a_summary_with_a_category_compare_its_levels():
     energy, rows = mixed_category(), category_rows()
     errors = sandwich_errors(energy, rows)

@@ -13,7 +13,7 @@ from ...core.words import coefficient, plural
 from ...plots.drawing import figure_of
 from ...plots.intervals import plot_forest
 from ...results.confirmation import InteractionTest
-from ..dispersion import dispersion_sentences
+from ..dispersion import dispersion_caveats
 from ..nodes.families import IndicatorFamily, NodeFamily
 from ..regress.result import RootFitResult
 from .fitted import FittedColumn, fitted_figure
@@ -232,7 +232,7 @@ def limits(fit: RootFitResult) -> list[str]:
             "A positive number is taken to be exponential given the other columns, that is with a standard deviation "
             "as large as its mean; see the picture of observed and fitted values."
         )
-    sentences += [f"{one[0].upper()}{one[1:]}." for one in dispersion_sentences(fit.dispersion)]
+    sentences += dispersion_caveats(fit.dispersion)
     if fit.columns is not None and any(column.origin for column in fit.columns.columns):
         sentences.append(
             "Real numbers are measured from a rounded mean; how they act on counts and positive numbers depends on it."
