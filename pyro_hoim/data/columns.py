@@ -812,8 +812,10 @@ def _refusal(
         them = "it" if len(bad) == 1 else "them"
         ways.append(leave if named else f"{how.write('exclude', names)} to leave {them} out")
     ways.append(f"{how.write('allow', names[:1])} to take a column as it is")
-    if numbers and how.write is python_words:
-        ways.append("hoim.learn(frame, numbers='families') to keep all values, in a root model")
+    if numbers:
+        of_command = "fit with --model grm --family auto"
+        call = "hoim.learn(frame, numbers='families')" if how.write is python_words else of_command
+        ways.append(f"{call} to keep all values, in a root model")
     problem = f"expected columns that describe rows by few levels, but {', '.join(reasons)}"
     return refused(source, problem, f"write {_listed(ways, ', or ')}")
 

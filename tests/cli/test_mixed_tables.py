@@ -97,6 +97,13 @@ def test_a_plan_names_the_command_that_cuts_no_number(fitted, shell):
     assert "need not be cut" not in shell("plan", "labels.csv").out  # control
 
 
+@pytest.mark.parametrize("command", ["learn", "fit"])
+def test_a_refusal_of_numbers_says_how_they_are_kept(command, fitted, shell):
+    refusal = shell.refused(command, str(fitted / "rows.csv"))
+    assert "write --bins auto to cut age" in refusal
+    assert refusal.rstrip().endswith("or fit with --model grm --family auto to keep all values, in a root model")
+
+
 def test_columns_that_may_be_codes_are_asked_for(fitted, shell):
     said = shell.refused("fit", str(fitted / "rows.csv"), "--model", "grm", "--family", "auto", progress=True)
     assert said.startswith("--family: columns may be codes") and "'visits' holds" in said
