@@ -552,6 +552,7 @@ class _Look(NamedTuple):
     is_declared: bool
     is_ordered: bool
     numbers: NDArray[np.float64] | None
+    num_rows: int
 
     @classmethod
     def of(cls, name: str, cells: pd.Series) -> _Look:
@@ -569,7 +570,8 @@ class _Look(NamedTuple):
             numbers = to_numbers(cells).to_numpy(dtype=float)  # numbers of a file that was read as text
         is_declared = dtype is not None
         kind = _dtype_of(cells.dtype)
-        return cls(name, kind, level_type, ordered, is_declared, is_declared and bool(dtype.ordered), numbers)
+        is_ordered = is_declared and bool(dtype.ordered)
+        return cls(name, kind, level_type, ordered, is_declared, is_ordered, numbers, len(cells))
 
     def binary(self, reason: str) -> RootColumn:
         """The column as a variable of 0 and 1."""
@@ -611,6 +613,9 @@ def _said(look: _Look, word: object, centre: bool) -> RootColumn:
     if family == "category" or isinstance(family, IndicatorFamily):
         if len(look.labels) < 2:
             raise unexpected(where, "a column of at least two values", received="one value")
+        if len(look.labels) > max(_MOST_LEVELS, look.num_rows / 2):
+            expected, received = "a category of at most half as many levels as rows", f"{len(look.labels)} levels"
+            raise unexpected(where, expected, received=f"{received} in {look.num_rows} rows")
         return look.category(reason)
     family = node_family(family) if isinstance(family, str) else family
     assert isinstance(family, NodeFamily)

@@ -334,3 +334,12 @@ def test_bounded_counts_have_a_plural_and_amounts_far_from_zero_are_advised_to_b
     }
     with pytest.raises(InputError, match="'age': 'real', 'things': 'count', 'sales': 'positive'"):
         choose_families(pd.DataFrame(unclear))
+
+
+def test_a_category_whose_levels_are_mostly_alone_is_refused_before_any_work() -> None:
+    frame = pd.DataFrame({"age": np.arange(300) % 262 + 0.5, "region": np.arange(300) % 90, "ill": [0, 1] * 150})
+    with pytest.raises(InputError, match="at most half as many levels as rows, received 262 levels in 300 rows"):
+        choose_families(frame, {"age": "category", "region": "category"})
+    columns = choose_families(frame, {"age": "real", "region": "category"})  # control: 90 levels of three rows and more
+    assert len(columns["region"].levels) == 90
+    assert len(choose_families(frame.head(25), {"age": "category", "region": "real"})["age"].levels) == 25
