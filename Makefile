@@ -78,7 +78,7 @@ test: $(VENV)/kernels.stamp  ## Tests and doctests, without those marked slow
 	$(PYTEST) --durations=15 -m "not slow"
 
 newest: $(VENV)/kernels.stamp  ## Doctests, and the tests of what meets other libraries: for PYTHON=python3.13
-	$(PYTEST) -m "not slow" $(MEETING)
+	$(PYTEST) -m "not slow" -k "not every_kernel_that_python_calls and not processes_report" $(MEETING)
 
 offline: $(VENV)/kernels.stamp  ## The tests of public data and of its loaders, as where the data is absent
 	PYRO_HOIM_TEST_DATA=hidden $(PYTEST) -m "not slow" -k "public_data or datasets or guard" $(HIDING)

@@ -227,7 +227,7 @@ def _root_models() -> None:
     from .generalized_root.energy import GeneralizedRootEnergy
     from .generalized_root.exact.enumeration import RootEnumeration
     from .generalized_root.nodes.bounds import node_bounds
-    from .generalized_root.nodes.families import ExponentialFamily, GaussianFamily, PoissonFamily
+    from .generalized_root.nodes.families import ExponentialFamily, GaussianFamily, IndicatorFamily, PoissonFamily
     from .generalized_root.nodes.log_partition import node_moments
     from .generalized_root.nodes.user_family import UserFamily
     from .generalized_root.regress.fit import fit_roots
@@ -238,6 +238,8 @@ def _root_models() -> None:
     for candidates in (None, {3: [("x0", "x1", "x2")]}):
         fit_roots(counts, order=3, l1=0.01, refit="all", settings=RootSettings(candidates=candidates))
     fit_roots(counts, l1=0.1, settings=RootSettings(objective="upper-bound", stop="published"))
+    labels = [[1, 0, 2.0], [0, 1, 0.0], [0, 1, 1.0], [1, 0, 3.0], [0, 1, 0.0]]
+    fit_roots(labels, [IndicatorFamily("a"), IndicatorFamily("a"), PoissonFamily()], l1=0.01)
     for family in (PoissonFamily(), ExponentialFamily(), GaussianFamily()):
         node_moments(family, torch.tensor([-1.0, -1.0, 0.1], dtype=torch.float64))
     node_moments(PoissonFamily(), torch.tensor([9.0, 0.0, 0.0], dtype=torch.float64))  # a count beyond the tables
