@@ -147,7 +147,9 @@ def brute_force(energy: GeneralizedRootEnergy) -> tuple[float, np.ndarray, list[
     d, columns, weights = len(units), [np.zeros(())] * len(energy.families), [np.zeros(())]
     for number, unit in enumerate(units):
         values, log_w = grid(energy.families[int(unit[0])], energy.order)
-        values, log_w = (np.eye(len(unit)), 0 * unit) if energy.families.is_category(unit) else (values[:, None], log_w)
+        values, log_w = (
+            (np.eye(len(unit)), np.zeros(len(unit))) if energy.families.is_category(unit) else (values[:, None], log_w)
+        )
         shape = [-1 if number == t else 1 for t in range(d)]
         weights.append(np.reshape(log_w, shape))
         for s, column in zip(unit, values.T, strict=True):
