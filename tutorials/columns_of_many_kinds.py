@@ -21,6 +21,8 @@
 
 # %%
 # %matplotlib inline
+import textwrap
+
 import pandas as pd
 from statsmodels.datasets import anes96
 
@@ -51,7 +53,7 @@ people.sample(5, random_state=1)
 try:
     hoim.fit_roots(people)
 except hoim.InputError as error:
-    print(error)
+    print(textwrap.fill(str(error), 90))
 
 # %% [markdown]
 # Days of a week are a count from 0 to 7. The answers about views, education and income are scales with many steps,
@@ -70,7 +72,7 @@ kinds = {"news": "bounded:7", "*": "real"}
 # %%
 fit = hoim.learn(people, numbers="families", families=kinds, order=2)
 model = fit.confirmed
-model
+print(model)
 
 # %% [markdown]
 # What was chosen for every column, and why:
@@ -87,7 +89,7 @@ model.columns.table()
 graph = model.plot_hypergraph()
 
 # %% [markdown]
-# The summary has every coefficient with its standard error, and below them what the clearest ones mean.
+# The summary has the coefficients with their standard errors, and below them what the clearest ones mean.
 
 # %%
 summary = model.summary()
