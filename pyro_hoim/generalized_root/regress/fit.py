@@ -552,6 +552,11 @@ def _check_work(rows: RootRows, space: SearchSpace, num_penalties: int, limit: f
         raise out_of_reach("order", problem)
 
 
+def _quoted(names: Sequence[str]) -> str:
+    """At most six names."""
+    return ", ".join(map(repr, names[:6])) + (", ..." if len(names) > 6 else "")
+
+
 def _warn_of_origins(rows: RootRows, order: int) -> None:
     """Warn of Gaussian columns far from 0 whose products depend on where 0 is."""
     # Pairs of 0/1 and Gaussian columns do not depend on it: the members' own terms make up for a shift.
@@ -564,10 +569,9 @@ def _warn_of_origins(rows: RootRows, order: int) -> None:
     means = {s: float(np.average(rows.column(s), weights=weights)) for s in free}
     names = [rows.domain.names[s] for s, mean in means.items() if abs(mean) > rows.scales[s, 1]]
     if names:
-        shown = ", ".join(map(repr, names[:6])) + (", ..." if len(names) > 6 else "")
         problem = (
-            f"the mean of {shown} is more than a standard deviation from 0, and a Gaussian column acts on counts and "
-            "positive numbers, and in sets of three, by its distance from 0; subtract the mean, or another origin"
+            f"the mean of {_quoted(names)} is more than a standard deviation from 0, and a Gaussian column acts on "
+            "counts and positive numbers, and in sets of three, by its distance from 0; subtract the mean, or another origin"
         )
         warnings.warn(DataWarning(problem), stacklevel=caller_level())
 
@@ -578,10 +582,9 @@ def _warn_of_rare_levels(rows: RootRows) -> None:
         times = category.shares * rows.total
         rare = [rows.domain.names[s] for s, count in zip(category.places, times, strict=True) if 0 < count < 1.5]
         if rare:
-            shown = ", ".join(map(repr, rare[:6])) + (", ..." if len(rare) > 6 else "")
             problem = (
-                f"one row alone has {shown}, so that coefficients without a penalty may have no finite optimum; join "
-                "rare levels, or take l1 and refit_share above 0"
+                f"one row alone has {_quoted(rare)}, so that coefficients without a penalty may have no finite optimum; "
+                "join rare levels, or take l1 and refit_share above 0"
             )
             warnings.warn(DataWarning(problem), stacklevel=caller_level())
     # Counts that one row alone has otherwise than all others.
@@ -593,10 +596,9 @@ def _warn_of_rare_levels(rows: RootRows) -> None:
             times = np.bincount(np.unique(rows.column(s), return_inverse=True)[1].reshape(-1), weights)
             alone += [rows.domain.names[s]] if 0 < times.sum() - times.max() < 1.5 else []
     if alone and rows.total > 2:
-        shown = ", ".join(map(repr, alone[:6])) + (", ..." if len(alone) > 6 else "")
         problem = (
-            f"all rows but one have the same value of {shown}, so that coefficients without a penalty may have no "
-            "finite optimum, and standard errors rest on one row; leave such columns out, or take l1 and refit_share "
+            f"all rows but one have the same value of {_quoted(alone)}, so that coefficients without a penalty may "
+            "have no finite optimum, and standard errors rest on one row; leave such columns out, or take l1 and refit_share "
             "above 0"
         )
         warnings.warn(DataWarning(problem), stacklevel=caller_level())
