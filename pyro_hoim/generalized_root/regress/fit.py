@@ -571,7 +571,8 @@ def _warn_of_origins(rows: RootRows, order: int) -> None:
     if names:
         problem = (
             f"the mean of {_quoted(names)} is more than a standard deviation from 0, and a Gaussian column acts on "
-            "counts and positive numbers, and in sets of three, by its distance from 0; subtract the mean, or another origin"
+            "counts and positive numbers, and in sets of three, by its distance from 0; subtract the mean, or another "
+            "origin"
         )
         warnings.warn(DataWarning(problem), stacklevel=caller_level())
 
@@ -583,8 +584,8 @@ def _warn_of_rare_levels(rows: RootRows) -> None:
         rare = [rows.domain.names[s] for s, count in zip(category.places, times, strict=True) if 0 < count < 1.5]
         if rare:
             problem = (
-                f"one row alone has {_quoted(rare)}, so that coefficients without a penalty may have no finite optimum; "
-                "join rare levels, or take l1 and refit_share above 0"
+                f"one row alone has {_quoted(rare)}, so that coefficients without a penalty may have no finite "
+                "optimum; join rare levels, or take l1 and refit_share above 0"
             )
             warnings.warn(DataWarning(problem), stacklevel=caller_level())
     # Counts that one row alone has otherwise than all others.
@@ -598,8 +599,8 @@ def _warn_of_rare_levels(rows: RootRows) -> None:
     if alone and rows.total > 2:
         problem = (
             f"all rows but one have the same value of {_quoted(alone)}, so that coefficients without a penalty may "
-            "have no finite optimum, and standard errors rest on one row; leave such columns out, or take l1 and refit_share "
-            "above 0"
+            "have no finite optimum, and standard errors rest on one row; leave such columns out, or take l1 and "
+            "refit_share above 0"
         )
         warnings.warn(DataWarning(problem), stacklevel=caller_level())
 
