@@ -83,7 +83,8 @@ model.columns.table()
 # %% [markdown]
 # ## 3. Read
 #
-# Which columns are tied to which, each given all others? The width of a line is the size of the coefficient.
+# Which columns are tied to which, each given all others? The width of a line is the size of the coefficient, of roots
+# divided by their standard deviations, so that years and dollars compare.
 
 # %%
 graph = model.plot_hypergraph()
@@ -97,8 +98,8 @@ summary
 
 # %% [markdown]
 # A vote is tied to party and view, as everyone would expect, and nothing else is confirmed to matter once these two are
-# known. How strongly? `effects` says what a step of another column does, all else being equal. Of a vote it is an *odds
-# ratio*.
+# known. How strongly? `effects` says what a change of another column does, all else being equal: of a category from its
+# first level, of a number by about one standard deviation. Of a vote the effect is an *odds ratio*.
 
 # %%
 effects = model.effects("vote")
@@ -109,7 +110,8 @@ effects
 # are about twice those of the other. The intervals take the pairs of the model as given, as the last lines of the
 # table say. They are not symmetric, because the estimates keep a little of the penalty and the intervals do not.
 #
-# What goes with the news? A *ratio of means* for one year of age would not look like much. From 30 to 60 it does:
+# What goes with the news? Changes can be stated, such as that of age from 30 to 60 years. Of a count the effect is a
+# *ratio of means*.
 
 # %%
 news = model.effects("news", change={"age": (30, 60)})

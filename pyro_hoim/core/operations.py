@@ -380,15 +380,15 @@ def signed_strengths(
 
     Args:
         domain: of the model.
-        rows: what the family says of every interaction: ``edge``, ``value`` and perhaps ``coefficient`` with its
-            ``position`` in the table of the interaction, and ``is_infinite``.
+        rows: what the family says of every interaction: ``edge``, ``value`` and perhaps ``standardised`` without units,
+            ``coefficient`` with its ``position`` in the table of the interaction, and ``is_infinite``.
     """
     is_binary = all(variable.is_finite and variable.cardinality == 2 for variable in domain)
     strengths: dict[tuple[str, ...], float] = {}
     is_signed = False
     for row in rows:
         edge = tuple(sorted(set(row["edge"]), key=domain.index))
-        size = math.inf if row.get("is_infinite") else abs(row["value"] or 0.0)
+        size = math.inf if row.get("is_infinite") else abs(row.get("standardised", row["value"]) or 0.0)
         if size < abs(strengths.get(edge, 0.0)):
             continue
         strengths[edge] = size

@@ -71,7 +71,7 @@ from .study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_te
 from .study.baselines import kept_independent
 from .study.prediction import RootPrediction, predict_roots
 from .study.scores import RootModel, draw_roots, exact_log_partition
-from .study.sets import sets_by_strength
+from .study.sets import in_units, sets_by_strength
 
 # The fit of a generalized root model of counts or of real numbers, with its rows.
 
@@ -446,7 +446,7 @@ class RootFamily(Family):
         # A line for every coefficient of the joint model, those of single columns first
         file = self.complete_file(model)
         frame = RootEffects.of(file).summary(level)
-        if scales := file.info.get("scales", {}):
+        if scales := file.scales:
             terms = zip(frame["term"], frame["root"], frame["estimate"], strict=True)
             scaled = [
                 standardise_term(
@@ -460,7 +460,7 @@ class RootFamily(Family):
     @override
     def odds_ratios(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
         file = self.complete_file(model)
-        return odds_ratios_table(RootEffects.of(file).contrasts(file.info.get("scales", {})), level)
+        return odds_ratios_table(RootEffects.of(file).contrasts(), level)
 
     @override
     def effects(
@@ -644,18 +644,19 @@ class RootFamily(Family):
 
     @override
     def interactions(self, question: Question) -> Answer:
-        """Sets of two and more columns by the size of their coefficients, of real numbers per standard deviation."""
+        """Sets of two and more columns by the size of their coefficients, per standard deviation where it is known."""
         file: RootFile = question.stored.model
-        energy, scales = file.energy(torch.float64), file.info.get("scales", {})
+        energy, scales, root_scales = file.energy(torch.float64), file.scales, file.tensors.get("root_scales")
         values: list[float] = energy.coefficients.tolist()
         terms = [
             RootTerm(key, names, value) for (key, names), value in zip(energy.structure.names, values, strict=True)
         ]
         # Terms of several columns, by their size in comparable units; those of a set of columns stay together.
-        pairs = [(term, standardise_term(term, scales)) for term in terms if term.key[1] > 1]
+        several = [term for term in terms if term.key[1] > 1]
+        pairs = [(term, standardise_term(term, scales)) for term in several]
         if energy.families.common is None:
-            several = [term for term, _ in pairs]
-            sets = sets_by_strength(several, file.tensors.get("root_scales"), file.domain, file.set_of)
+            pairs = [(term, in_units(term, root_scales, file.domain)) for term in several]
+            sets = sets_by_strength(several, root_scales, file.domain, file.set_of)
             ranks = {id(term): rank for rank, term in enumerate(term for one in sets for term in one.terms)}
             pairs = sorted(pairs, key=lambda pair: ranks[id(pair[0])])
         else:
@@ -664,13 +665,14 @@ class RootFamily(Family):
         positions, left_out = top_interactions(edges, question["top"])
         pairs, edges = [pairs[i] for i in positions], [edges[i] for i in positions]
         rows: list[dict[str, Any]] = [tuple_json(term, file.columns) for term, _ in pairs]
-        if scales:
+        is_scaled = bool(scales) or root_scales is not None
+        if is_scaled:
             rows = [{**row, "standardised": scaled.coefficient} for row, (_, scaled) in zip(rows, pairs, strict=True)]
-        head = ["interaction", *(["per SD"] if scales else []), "coefficient", "tensor entry", "root"]
+        head = ["interaction", *(["per SD"] if is_scaled else []), "coefficient", "tensor entry", "root"]
         cells = [
             [
                 short_edge(list(term.names), _EDGE),
-                *([coefficient(row["standardised"])] if scales else []),
+                *([coefficient(row["standardised"])] if is_scaled else []),
                 coefficient(row["coefficient"]),
                 coefficient(row["value"]),
                 str(row["root"]),
@@ -683,27 +685,19 @@ class RootFamily(Family):
 
 def _unit_notes(file: RootFile) -> list[str]:
     """What the columns of a list of interactions are in."""
-    scales, families = file.info.get("scales", {}), file.families
-    reals = [v.name for v, family in zip(file.structure.domain, families, strict=True) if family.name == "gaussian"]
-    if families.common is not None and scales:
+    families = file.families
+    if families.common is not None and file.scales:
         words = "of columns divided by their standard deviations among the training rows"
         return [f"(per SD: {words}; coefficient and tensor entry are in units of the columns)"]
     if families.common is not None:
         is_real = any(variable.kind == "real" for variable in file.structure.domain)
         return ["(in units of the columns: the model file does not hold their standard deviations)"] * is_real
-    # Beside columns without units, those that have some are named.
     notes = list[str]()
-    if scales:
-        words = f"(per SD: {listed(reals)} divided by {'its' if len(reals) == 1 else 'their'} standard deviation"
-        notes.append(f"{words}{'s' * (len(reals) > 1)} among the training rows, all other columns as they are)")
-    elif reals:
-        notes.append(f"({listed(reals)} in units of the table: the model file does not hold standard deviations)")
-    positive = [v.name for v in file.structure.domain if v.kind == "positive"]
-    if positive:
-        notes.append(
-            f"({listed(positive)} in units of the table: {'a' if len(positive) == 1 else ''} positive "
-            f"number{'s' * (len(positive) > 1)}, whose root the coefficient multiplies)"
-        )
+    if "root_scales" in file.tensors:
+        words = "every root, or indicator of a level, divided by its standard deviation among the training rows"
+        notes.append(f"(per SD: {words}; coefficient and tensor entry are in units of the columns)")
+    elif units := [v.name for v in file.structure.domain if v.kind in ("real", "positive")]:
+        notes.append(f"({listed(units)} in units of the table: the model file does not hold standard deviations)")
     if families.blocks:
         notes.append("(a category has a coefficient for every level; those of a set are good up to a constant)")
     return notes

@@ -21,6 +21,7 @@ from scipy.special import ndtri
 from ..core.words import listed, number, plural, shorten
 from ..errors import InputError, check_names, check_type, conflict, unexpected
 from ..results.contrasts import INTERVALS, STORED_LEVEL, Contrasts, contrast_frame, with_level
+from ..results.effects import DIFFERENCE, WHERE, clearest_effects
 from .dispersion import dispersion_sentences
 from .energy import GeneralizedRootEnergy
 from .file import RootFile
@@ -37,7 +38,6 @@ SELECTED = "errors and intervals are conditional on the selection of the terms, 
 """What limits every standard error of a root model."""
 _UNPENALISED = "intervals are around the estimate without the penalty (unpenalised), and reach to that of the model"
 _LOG_ERROR = "std_error of a ratio is that of its logarithm"
-_DIFFERENCE = "mean difference"
 _SENTENCES, _MOST_SETS = 5, 200  # effects below a summary, and sets of a model that has them there
 _WIDTH = 106  # characters of a note
 _SHOWN = 8  # columns whose values a note gives
@@ -49,7 +49,7 @@ class _Column(NamedTuple):
     """One column of a table: its variables in the model, and their values in words.
 
     Levels are those of a category, the reference first, or of a 0/1 column that has words; the origin is what was
-    subtracted from a real number.
+    subtracted from a real number; the step is what it is changed by, ``in_sd`` if that is a standard deviation.
     """
 
     name: str
@@ -57,6 +57,8 @@ class _Column(NamedTuple):
     is_category: bool = False
     levels: tuple[str, ...] = ()
     origin: float = 0.0
+    step: float = 1.0
+    in_sd: bool = False
 
     def word(self, values: torch.Tensor) -> str | float:
         """The value of its variables (m,) as the table has it."""
@@ -65,11 +67,11 @@ class _Column(NamedTuple):
         return float(values[0]) + self.origin
 
     @property
-    def step(self) -> str:
-        """What an odds ratio of a column of levels, or without any, compares in words: 1 with 0."""
+    def compared(self) -> str:
+        """What an odds ratio compares in words: the second level, or a step, with the first level or the origin."""
         if self.levels:
             return f"{self.levels[1]} vs {self.levels[0]}"
-        return f"{self.origin + 1:.10g} vs {self.origin:.10g}"
+        return "1 SD vs 0" if self.in_sd else f"{self.origin + self.step:.10g} vs {self.origin:.10g}"
 
 
 class _Line(NamedTuple):
@@ -99,6 +101,7 @@ class RootEffects:
         typical: value of every variable that is typical in the rows learned from; empty where they are not known.
         frame: the columns of the data frame that the rows come from, for their words; None of numbers.
         dispersion: columns that vary otherwise than the model says, with the ratio of the variances.
+        scales: standard deviations of columns of real numbers that come from no data frame.
     """
 
     energy: GeneralizedRootEnergy
@@ -106,13 +109,14 @@ class RootEffects:
     typical: Mapping[str, float]
     frame: RootColumns | None = None
     dispersion: Mapping[str, float] = field(default_factory=dict[str, float])
+    scales: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @classmethod
     def of(cls, file: RootFile) -> RootEffects:
         """What a file holds."""
         info = file.info
         typical, dispersion = info.get("typical", {}), info.get("dispersion", {})
-        return cls(file.energy(torch.float64), file.errors, typical, file.columns, dispersion)
+        return cls(file.energy(torch.float64), file.errors, typical, file.columns, dispersion, file.scales)
 
     @cached_property
     def coefficients(self) -> Floats:
@@ -131,12 +135,11 @@ class RootEffects:
                 columns.append(_Column(family.category, positions, True, levels))
                 continue
             name = names[positions[0]]
-            known = None if self.frame is None else self.frame[name]
-            columns.append(
-                _Column(name, positions)
-                if known is None
-                else _Column(name, positions, False, known.levels, known.origin)
-            )
+            if self.frame is not None:
+                known = self.frame[name]
+                columns.append(_Column(name, positions, False, known.levels, known.origin, known.step))
+                continue
+            columns.append(_Column(name, positions, step=self.scales.get(name, 1.0), in_sd=name in self.scales))
         return tuple(columns)
 
     @property
@@ -243,21 +246,14 @@ class RootEffects:
         if not self.typical or not several or several > _MOST_SETS:
             return []
         try:
-            rows = self.effects(None, None, None, level).to_dict("records")
+            sentences = clearest_effects(self.effects(None, None, None, level), level)
         except InputError:  # no law at typical values, as published regressions may have it
             return []
-        clearest: dict[frozenset[str], dict[Any, Any]] = {}
-        for row in sorted(rows, key=_clearness, reverse=True):
-            clearest.setdefault(frozenset((row["response"], row["column"])), row)
-        if not clearest:
+        if not sentences:
             return []
-        left_out = len(clearest) - _SENTENCES
+        left_out = len(sentences) - _SENTENCES
         more = [f"effects() has those of {plural(left_out, 'other pair')} of columns"] if left_out > 0 else []
-        return [
-            "clearest effects of a change of one column, all others at their medians or most frequent values",
-            *(_sentence(row, level) for row in [*clearest.values()][:_SENTENCES]),
-            *more,
-        ]
+        return [f"clearest effects of a change of one column, {WHERE}", *sentences[:_SENTENCES], *more]
 
     def _add_errors(self, frame: pd.DataFrame, weights: Any, notes: list[str], level: float) -> None:
         """Errors, z and intervals of sums of coefficients, beside their estimates."""
@@ -274,14 +270,10 @@ class RootEffects:
 
     # Odds ratios.
 
-    def contrasts(self, scales: Mapping[str, float]) -> Contrasts:
-        """Log odds ratios of the values 1 against 0, of levels against the first, all other columns at such."""
+    def contrasts(self) -> Contrasts:
+        """Log odds ratios of a step from the origin, and of levels against the first, all other columns at such."""
         names, structure = self.energy.domain.names, self.energy.structure
         terms, levels, weights = list[str](), list[str](), list[Any]()
-
-        def step_of(column: _Column) -> str:
-            return "1 SD vs 0" if scales and not column.levels else column.step
-
         for columns, places in self.sets.items():
             if len(columns) < 2:
                 continue
@@ -289,25 +281,24 @@ class RootEffects:
             for chosen in itertools.product(*(column.positions[column.is_category :] for column in members)):
                 terms.append(":".join(column.name for column in members))
                 words = [
-                    f"{names[s]} vs {column.levels[0]}" if column.is_category else f"{column.name}={step_of(column)}"
+                    f"{names[s]} vs {column.levels[0]}" if column.is_category else f"{column.name}={column.compared}"
                     for s, column in zip(chosen, members, strict=True)
                 ]
                 levels.append(", ".join(words))
-                weights.append(self._odds_weights(members, chosen, places, scales))
+                weights.append(self._odds_weights(members, chosen, places))
         matrix = sparse.vstack(weights, format="csr") if weights else sparse.csr_array((0, structure.num_terms))
         estimate = np.asarray(matrix @ self.coefficients)
         values, errors = self.errors.of(matrix)
         rows = contrast_frame(terms, levels).assign(estimate=estimate, std_error=errors, limit=math.nan)
         # What the numbers are.
-        unit = "a value of one standard deviation" if scales else "the value 1"
+        unit = "a value of one standard deviation" if self.scales and self.frame is None else "the value 1"
         notes = [f"each odds ratio compares {unit} with 0, all other columns at 0"]
-        if any(column.origin for column in self.columns):
-            notes.append(
-                "real numbers are compared one above their rounded mean with that mean, at which others are held"
-            )
-        if self.energy.families.blocks:
-            notes.append("levels of a category are compared with its first one, at which others are held")
-        notes.append("of three columns it is the ratio of two odds ratios")
+        if self.frame is not None:
+            notes = ["each odds ratio compares two values of each of its columns, all other columns at the second ones"]
+            if any(column.step != 1 for column in self.columns):
+                notes.append("numbers with fractions are compared at a distance of about one standard deviation")
+        if any(len(columns) > 2 for columns in self.sets):
+            notes.append("of three columns it is the ratio of two odds ratios")
         if self.errors.covariance is None:
             notes.append(f"no intervals: {self.errors.reason}")
             return Contrasts(rows.assign(p_value=math.nan), STORED_LEVEL, tuple(notes), False, False)
@@ -318,29 +309,27 @@ class RootEffects:
             notes.append(_UNPENALISED.replace(" (unpenalised)", ""))
         return Contrasts(rows.assign(p_value=math.nan), STORED_LEVEL, tuple(notes), True, False)
 
-    def _odds_weights(
-        self, members: Sequence[_Column], chosen: Sequence[int], places: Sequence[int], scales: Mapping[str, float]
-    ) -> Any:
+    def _odds_weights(self, members: Sequence[_Column], chosen: Sequence[int], places: Sequence[int]) -> Any:
         """Weights (1, num_terms) of a log odds ratio: the alternating sum of the statistics at both values of each."""
-        structure, families, names = self.energy.structure, self.energy.families, self.energy.domain.names
+        structure, families = self.energy.structure, self.energy.families
         if families.blocks:  # terms of reference levels of other categories count, too
             total = torch.zeros(structure.num_terms, dtype=torch.float64)
-            base = torch.zeros(len(names), dtype=torch.float64)
+            base = torch.zeros(len(self.energy.domain), dtype=torch.float64)
             base[[int(block[0]) for block in families.blocks]] = 1.0
             for is_changed in itertools.product((False, True), repeat=len(members)):
                 state = base.clone()
                 for column, s, moves in zip(members, chosen, is_changed, strict=True):
                     if moves:
                         state[list(column.positions)] = 0.0
-                        state[s] = 1.0
+                        state[s] = column.step
                 sign = (-1.0) ** (len(members) - sum(is_changed))
                 total += sign * self.energy.statistics(state, validate=False)
             return sparse.csr_array(total.numpy()[None])
         # Without categories only the terms of the set itself have a part.
-        one, terms = torch.ones((), dtype=torch.float64), structure.names
+        steps = torch.tensor([column.step for column in members], dtype=torch.float64)
         value = [
-            math.prod(float(families[s].root(one, root)) * scales.get(names[s], 1.0) ** (2 / root) for s in chosen)
-            for root in (terms[term][0][0] for term in places)
+            math.prod(float(families[s].root(step, root)) for s, step in zip(chosen, steps, strict=True))
+            for root in (structure.names[term][0][0] for term in places)
         ]
         return sparse.csr_array((value, ([0] * len(places), places)), shape=(1, structure.num_terms))
 
@@ -410,7 +399,7 @@ class RootEffects:
     def _changes(
         self, state: torch.Tensor, given: Mapping[str, Any], change: Mapping[str, Any] | None
     ) -> dict[str, list[_Change]]:
-        """What every column is changed from and to: by one unit, or as stated; of a category from its first level."""
+        """What every column is changed from and to: by its step, or as stated; of a category from its first level."""
         stated = {} if change is None else change
         check_type(stated, Mapping, "change", "steps or pairs of values by column, such as {'a': 10}, or None")
         check_names(stated, [column.name for column in self.columns], "change", noun="column")
@@ -429,7 +418,7 @@ class RootEffects:
             else:
                 if how is not None and not isinstance(how, numbers.Real):
                     raise unexpected(argument, "a step, or two values", how)
-                step, start = 1.0 if how is None else float(how), float(state[column.positions[0]])
+                step, start = column.step if how is None else float(how), float(state[column.positions[0]])
                 if family.largest_value == 1.0:
                     start = 0.0
                 elif column.name not in given and start + step > family.largest_value:
@@ -477,7 +466,7 @@ class RootEffects:
             pairs = zip(designs[1:], column.levels[1:], strict=True) if column.is_category else [(designs[0], "")]
             for design, words in pairs:
                 weights = by_root @ (design - designs[0] if column.is_category else design)
-                levels = f"{words} vs {column.levels[0]}" if words else column.step * bool(column.levels)
+                levels = f"{words} vs {column.levels[0]}" if words else column.compared * bool(column.levels)
                 estimate, (value, error) = float((weights @ coefficients[0])[0]), self.errors.of(weights)
                 records.append(_record("odds ratio", levels, estimate, float(value[0]), float(error[0]), level))
         else:
@@ -511,7 +500,7 @@ class RootEffects:
             values = "" if is_given else "medians and most frequent values, "
             notes += textwrap.wrap(f"columns that do not change are held at {values}{', '.join(shown)}{more}", _WIDTH)
         kinds = set(frame["effect"])
-        if kinds - {_DIFFERENCE}:
+        if kinds - {DIFFERENCE}:
             notes.append(_LOG_ERROR)
         if kinds & {"rate ratio", "ratio of means"}:
             notes.append("a rate ratio or a ratio of means compares conditional means, and depends on where it starts")
@@ -545,22 +534,6 @@ def _is_bit(value: Any, column: _Column) -> bool:
     return isinstance(value, numbers.Real) and str(value) not in column.levels and value in (0, 1)
 
 
-def _clearness(row: Mapping[Any, Any]) -> float:
-    """How far an effect is from none, in standard errors where there are such."""
-    size = row["estimate"] if row["effect"] == _DIFFERENCE else math.log(max(row["estimate"], 1e-300))
-    return abs(size) / row["std_error"] if row["std_error"] > 0 else abs(size) * 1e-9
-
-
-def _sentence(row: Mapping[Any, Any], level: float) -> str:
-    """An effect in words."""
-    response = " ".join(filter(None, [shorten(row["response"]), shorten(row.get("levels", ""))]))
-    interval = (
-        f" ({level:.0%} interval {number(row['lower'])} to {number(row['upper'])})" if row["std_error"] > 0 else ""
-    )
-    change = f"{shorten(row['column'], 20)} from {row['before']} to {row['after']}"
-    return f"{response}: {row['effect']} {number(row['estimate'])}{interval} for {change}"
-
-
 def limits(estimate: Floats, centre: Floats, error: Floats, level: float) -> tuple[Floats, Floats]:
     """Ends of intervals around centres, which reach to the estimates of the model."""
     width = float(ndtri((1 + level) / 2)) * error
@@ -573,15 +546,19 @@ def _is_shrunk(estimate: Floats, centre: Floats, error: Floats) -> bool:
     return bool((np.abs(estimate - centre) > _SHRUNK * error).any())
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else number(value)
+def _text(value: str | float) -> str:
+    """A label, or a number as a table would have it."""
+    if isinstance(value, str):
+        return value
+    text = number(value)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
 def _record(what: str, levels: str, estimate: float, centre: float, error: float, level: float) -> dict[str, Any]:
     """One effect with its interval; of ratios on their own scale, from logarithms."""
     low, high = limits(np.array([estimate]), np.array([centre]), np.array([error]), level)
     values = {"estimate": estimate, "lower": float(low[0]), "upper": float(high[0]), "unpenalised": centre}
-    if what != _DIFFERENCE:
+    if what != DIFFERENCE:
         values = {name: _exp(value) for name, value in values.items()}
     is_shrunk = abs(estimate - centre) > _SHRUNK * error
     return {"levels": levels, "effect": what, "std_error": error, **values, "is_shrunk": is_shrunk}
@@ -594,7 +571,7 @@ def _exp(value: float) -> float:
 def _kind(family: NodeFamily) -> tuple[str, bool]:
     """What an effect on the mean of a family is called, and whether it is a ratio."""
     if isinstance(family, UserFamily) or family.kind == "real":
-        return _DIFFERENCE, False
+        return DIFFERENCE, False
     return ("rate ratio" if family.name == "poisson" else "ratio of means"), True
 
 

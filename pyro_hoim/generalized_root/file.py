@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ from typing_extensions import override
 from ..checks import check_exact_shape
 from ..errors import check_names, check_type, check_unique, refused
 from ..runs.container import GENERALIZED_ROOT, ModelRecord, keep_contents, stored, take_parameters
-from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf, MapOf, Rule, optional
+from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, POSITIVE, WHOLE, Fields, Items, Leaf, MapOf, Rule, optional
 from ..schema import Domain, NumberKind, Variable
 from .energy import GeneralizedRootEnergy
 from .frames import FRAME_RULE, RootColumns
@@ -25,9 +24,8 @@ from .regress.errors import RootErrors, check_errors
 from .structure import RootStructure
 
 _DTYPES = (torch.float32, torch.float64)
-_SCALE = Leaf("a positive number", (int, float), lambda value: 0 < value <= sys.float_info.max)
-_POSITIVE = Leaf("a whole number from 1", (int,), lambda value: value >= 1)
-_TERMS = Fields({"root": _POSITIVE, "size": _POSITIVE, "positions": Items(Items(WHOLE, 1), 1)})
+_FROM_ONE = Leaf("a whole number from 1", (int,), lambda value: value >= 1)
+_TERMS = Fields({"root": _FROM_ONE, "size": _FROM_ONE, "positions": Items(Items(WHOLE, 1), 1)})
 _FAMILY = {"name": NAME, "maximum": optional(WHOLE)}
 _MEMBER = Fields(_FAMILY, {"category": NAME})
 _KIND = Leaf("a kind of numbers", (str,), lambda value: value in get_args(NumberKind))
@@ -36,10 +34,10 @@ _INFO = {
     "fixed_columns": MapOf(NUMBER),
     "fixed_kinds": MapOf(_KIND),
     "fixed_families": MapOf(Fields(_FAMILY, {"category": NAME})),
-    "scales": MapOf(_SCALE),
+    "scales": MapOf(POSITIVE),
     "frame": FRAME_RULE,
     "typical": MapOf(NUMBER),
-    "dispersion": MapOf(_SCALE),
+    "dispersion": MapOf(POSITIVE),
     "no_errors": NAME,
 }
 """Entries of the information that commands read."""
@@ -119,6 +117,14 @@ class RootFile(ModelRecord):
         scales = self.tensors.get("root_scales")
         if scales is not None:
             check_exact_shape(scales, (size, max(2, self.structure.order)), "tensors['root_scales']")
+
+    @property
+    def scales(self) -> Mapping[str, float]:
+        """Standard deviations of the columns of a Gaussian model, where they are known; else empty."""
+        stored = self.info.get("scales", {})
+        if stored or self.columns is None or not self.families.is_gaussian:
+            return stored
+        return {column.name: column.spread for column in self.columns.columns}
 
     def set_of(self, variables: Sequence[str]) -> tuple[str, ...]:
         """The columns of some variables of the model, a category as one."""

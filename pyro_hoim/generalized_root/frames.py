@@ -37,7 +37,7 @@ from ..errors import (
     wrong_type,
 )
 from ..results.table import SummaryTable, html_of
-from ..runs.rules import FLAG, NAME, NUMBER, TEXT, WHOLE, Fields, Items, Leaf, MapOf, one_of, optional
+from ..runs.rules import FLAG, NAME, NUMBER, POSITIVE, TEXT, WHOLE, Fields, Items, Leaf, MapOf, one_of, optional
 from ..schema import Domain, Variable
 from .nodes.columns import NodeFamilies
 from .nodes.families import (
@@ -97,6 +97,7 @@ class RootColumn:
         level_type: what the labels are in the frame: ``text``, ``bool``, ``whole`` or ``number``.
         is_ordered: whether the type of the column declares an order of the levels, which the model does not use.
         origin: of a Gaussian column what is subtracted, so that its variable is the distance from there; else 0.
+        spread: of a real or positive number its standard deviation among the rows; else 1.
     """
 
     name: str
@@ -107,6 +108,12 @@ class RootColumn:
     level_type: LevelType = "text"
     is_ordered: bool = False
     origin: float = 0.0
+    spread: float = 1.0
+
+    @property
+    def step(self) -> float:
+        """What effects and odds ratios change it by: the spread, rounded to one digit."""
+        return float(f"{self.spread:.0e}")
 
     @property
     def is_category(self) -> bool:
@@ -177,6 +184,7 @@ class RootColumn:
             "level_type": self.level_type,
             "ordered": self.is_ordered,
             "origin": self.origin,
+            "spread": self.spread,
         }
 
     @classmethod
@@ -191,7 +199,8 @@ class RootColumn:
         if not is_right or (is_category and cast("IndicatorFamily", family).category != name):
             raise refused(f"column {name!r}", f"levels {levels} do not go with the {family.name} family")
         check_unique(levels, f"levels of {name!r}")
-        parts = (value["dtype"], value["level_type"], value["ordered"], float(value["origin"]))
+        numbers = float(value["origin"]), float(value.get("spread", 1.0))
+        parts = (value["dtype"], value["level_type"], value["ordered"], *numbers)
         column = cls(name, family, value["reason"], levels, *parts)
         if levels and not column._can_decode():
             raise refused(f"column {name!r}", f"levels {levels} are no {column.level_type} of type {column.dtype}")
@@ -219,7 +228,8 @@ _COLUMN = Fields(
         "level_type": one_of(*get_args(LevelType)),
         "ordered": FLAG,
         "origin": NUMBER,
-    }
+    },
+    {"spread": POSITIVE},
 )
 FRAME_RULE = Fields({"columns": Items(_COLUMN, 1), "left_out": MapOf(TEXT)})
 """What :class:`RootColumns` are in a model file."""
@@ -589,7 +599,10 @@ class _Look(NamedTuple):
         assert numbers is not None
         _check_support(self.name, family, numbers)
         origin = _origin(numbers) if centre and isinstance(family, GaussianFamily) else 0.0
-        return RootColumn(self.name, family, reason, (), self.dtype, self.level_type, False, origin)
+        spread = 1.0 if family.is_discrete else float(numbers.std())
+        # Of numbers that are all equal, or too far apart for their squares, nothing is known.
+        spread = spread if 0 < spread < math.inf else 1.0
+        return RootColumn(self.name, family, reason, (), self.dtype, self.level_type, False, origin, spread)
 
 
 def _said(look: _Look, word: object, centre: bool) -> RootColumn:

@@ -18,6 +18,7 @@ from ..errors import visible
 from ..plots.drawing import figure_of
 from ..plots.intervals import plot_forest
 from .contrasts import step_up
+from .effects import WHERE
 
 CAUTION = "These are associations given the other columns, not causes."
 """What limits every answer."""
@@ -190,6 +191,7 @@ def odds_answer(
     tests: pd.DataFrame | None = None,
     target: str | None = None,
     confirmed_at: float | None = None,
+    effects: Sequence[str] = (),
 ) -> OddsAnswer:
     """Sentences, a picture and a section on the odds ratios of a result.
 
@@ -202,6 +204,8 @@ def odds_answer(
         target: the column that a reader asks about; its interactions come first, and the odds are its own.
         confirmed_at: the false discovery rate of the tests that chose all interactions, if tests did. Without tests of
             any kind nothing is called real.
+        effects: sentences on the clearest effects, which then stand for those with odds ratios: those of numbers
+            compare two values where every other column has one value, too.
     """
     rows = table.to_dict("records")
     ratios = [Ratio(tuple(row["term"].split(":")), row["levels"], *_numbers(row)) for row in rows]
@@ -239,7 +243,8 @@ def odds_answer(
         share = share if len(real) == len(best) else f"{len(real) or 'none'} of the {total}"
         first = f"In {where}, {share} in the model {verb} beyond chance (adjusted p at most {_REAL:g})."
     else:
-        first = f"In {where}, the model has {total}. {'These are' if len(best) > 1 else 'This is'} the strongest."
+        known = "clearest" if effects else "strongest"
+        first = f"In {where}, the model has {total}. {'These are' if len(best) > 1 else 'This is'} the {known}."
     # The strongest one by one, those that cannot be told, and those of which the rows show nothing.
     references = _references(ratios)
     by = "a test of all levels" if confirmed_at is None else "their tests"
@@ -247,10 +252,13 @@ def odds_answer(
     endings += _absences(ratios, absent)
     endings += [f"The odds ratios of {_listed(unknown, 'and')} cannot be estimated."] if unknown else []
     endings += [f"These rows show no clear association of {_listed(unclear, 'or')}."] if unclear else []
-    strongest = clear[: max(0, min(_STRONGEST, most - 1 - len(others[:1]) - len(unknown[:1]) - bool(absent)))]
-    sentences = [first, *(ratio.sentence(_modifiers(ratio, best, references), target) for ratio in strongest), *endings]
+    room = max(0, min(_STRONGEST, most - 1 - len(others[:1]) - len(unknown[:1]) - bool(absent)))
+    strongest = [ratio.sentence(_modifiers(ratio, best, references), target) for ratio in clear[:room]]
+    strongest = [f"{effect}." for effect in effects[: len(strongest)]] or strongest
+    sentences = [first, *strongest, *endings]
     caution = _ALONE if table.attrs.get("is_crude") else CAUTION
     limits = (caution,) if has_intervals else (f"The odds ratios have no intervals.{_why(table)}", caution)
+    limits = (f"An effect is that with {WHERE}.", *limits) if effects else limits
     limits += (_CHOSEN,) if table.attrs.get("is_searched") else ()
     return OddsAnswer(tuple(sentences[:most]), _picture([*clear, *unclear]), _section(table), limits)
 

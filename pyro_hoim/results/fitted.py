@@ -89,8 +89,8 @@ class Fitted:
         coefficients of ``summary()``.
 
         A dependency network has no such parameters. It has the odds ratios of the pairs that its arrows tie, of two
-        columns alone, which other columns may explain. A root model compares the value 1 with 0 (where the file knows
-        standard deviations, one of these with 0), all other columns at 0.
+        columns alone, which other columns may explain. A root model compares the value 1 with 0, and numbers of which
+        it knows the standard deviation at that distance (from a rounded mean in a data frame), all others at these.
 
         Strongest first means: by the end of the interval that is nearest to 1, so that a large odds ratio which few
         rows support does not come first; then, and without intervals, by size.
@@ -149,7 +149,8 @@ class Fitted:
             given: values at which other columns are held, in the words of the table; by default those that are typical
                 in the rows learned from: of numbers the median, of 0/1 columns and categories the most frequent value.
             change: of a column, how much it is changed by from the value that it is held at, or a pair of values; by
-                default one unit, of a 0/1 column from 0 to 1, and of a category from its first level to each other.
+                default one unit, of real and positive numbers of a data frame about one standard deviation; of a 0/1
+                column from 0 to 1, and of a category from its first level to each other.
             level: coverage of the intervals.
 
         Returns:

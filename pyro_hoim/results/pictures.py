@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from ..core.studies import Content, Part, Study
 from ..core.words import at_least, coefficient, digits, listed, plural
 from ..data.columns import RowOptions
 from ..data.observations import Observations
-from ..errors import IntractableError, MissingDataError, none_received, out_of_reach
+from ..errors import InputError, IntractableError, MissingDataError, none_received, out_of_reach
 from ..plots.drawing import Target
 from ..plots.fitted import plot_fitted
 from ..plots.hypergraph import plot_hypergraph
@@ -34,6 +35,8 @@ from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .answer import CAUTION, NONE, OddsAnswer, interaction_tests, odds_answer, stored_tests
 from .comparison import figures_of
+from .contrasts import STORED_LEVEL
+from .effects import clearest_effects
 from .table import cell_text
 
 _MOST_CELLS = 2**17
@@ -266,7 +269,13 @@ class ResultStudy(Study[Part]):
             tests = interaction_tests(self.result, self.result.test_terms(method="wald")) if has_tests else None
         except (IntractableError, MissingDataError):  # a model of a file, or of rows with missing cells
             tests = stored_tests(self.stored.info)
-        return odds_answer(table, rows, tests=tests, confirmed_at=self.stored.info.get("false_discovery_rate"))
+        # Of numbers odds ratios are hard to picture: effects compare means.
+        effects = list[str]()
+        if family.data_type == "numbers" and family.has("effects"):
+            with suppress(InputError):  # no typical values, or no law at them
+                effects = clearest_effects(self.result.effects(), STORED_LEVEL)
+        confirmed_at = self.stored.info.get("false_discovery_rate")
+        return odds_answer(table, rows, tests=tests, confirmed_at=confirmed_at, effects=effects)
 
 
 def _cell(name: object, value: object) -> Cell:

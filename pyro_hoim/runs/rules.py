@@ -190,6 +190,7 @@ NAMES = Items(NAME)
 FLAG = Leaf("true or false", (bool,))
 WHOLE = Leaf("a whole number from 0", (int,), lambda value: value >= 0)
 NUMBER = Leaf("a finite number", (int, float), lambda value: abs(value) <= sys.float_info.max)
+POSITIVE = Leaf("a positive number", (int, float), lambda value: 0 < value <= sys.float_info.max)
 
 DOMAIN = Items(
     Fields(

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import torch
 from scipy.stats import norm
 
 from pyro_hoim import Domain, Variable, fit, load
+from pyro_hoim.core import operations
 from pyro_hoim.errors import UnknownNameError
 from pyro_hoim.generalized_root import (
     GaussianFamily,
@@ -128,7 +130,7 @@ def test_effects_of_and_on_a_category_are_those_of_its_levels():
         means.append(weights @ counts / weights.sum())
     assert of["estimate"].iloc[0] == pytest.approx(means[1] / means[0], rel=1e-9)
     # From the first level to each other, unless stated.
-    assert reading.effects("ill", None, None, 0.95)["after"].tolist() == ["south", "west", "3", "1.400"]
+    assert reading.effects("ill", None, None, 0.95)["after"].tolist() == ["south", "west", "3", "1.4"]
 
 
 def test_errors_of_effects_are_slopes_of_what_is_identified():
@@ -306,10 +308,49 @@ def test_odds_ratios_compare_real_numbers_from_their_mean_in_plain_digits():
     fitted = fit_roots(frame, interactions="ill*weight")
     assert fitted.columns is not None
     ratios, origin = fitted.odds_ratios(), fitted.columns["weight"].origin
-    assert ratios["levels"].tolist() == [f"ill=1 vs 0, weight={origin + 1:g} vs {origin:g}"]
-    assert any("one above their rounded mean" in note for note in ratios.attrs["notes"])
+    step = float(f"{np.std(frame['weight']):.0e}")
+    assert step > 1 and ratios["levels"].tolist() == [f"ill=1 vs 0, weight={origin + step:g} vs {origin:g}"]
+    assert any("about one standard deviation" in note for note in ratios.attrs["notes"])
     counts = fit_roots(pd.DataFrame({"a": rng.poisson(3, 99), "b": rng.poisson(9, 99)}), interactions="a*b")
-    assert not any("mean" in note for note in counts.odds_ratios().attrs["notes"])
+    assert not any("deviation" in note for note in counts.odds_ratios().attrs["notes"])
+
+
+@pytest.mark.parametrize("has_category", [False, True])
+def test_units_of_a_column_do_not_matter_for_what_a_reader_compares(has_category, tmp_path):
+    rng = np.random.default_rng(3)
+    ill, kilos = rng.integers(0, 2, 300), rng.normal(size=300)
+    frame = pd.DataFrame(
+        {"ill": ill, "weight": 5 * kilos + 2 * ill, "cost": rng.exponential(np.exp(0.5 * ill + 0.3 * kilos))}
+    )
+    frame["visits"] = rng.poisson(2 + ill)
+    if has_category:
+        frame["region"] = np.array(["north", "south", "west"])[
+            (rng.integers(0, 3, 300) + ill * rng.integers(0, 2, 300)) % 3
+        ]
+    families = {"cost": "positive", "visits": "count"}
+    one = fit_roots(frame, families, l1=0.001, refit="all")
+    other = fit_roots(
+        frame.assign(weight=frame["weight"] * 1e-3, cost=frame["cost"] * 1e4), families, l1=0.001, refit="all"
+    )
+    first, second = one.odds_ratios(), other.odds_ratios()
+    of_cost = first["levels"].str.contains("cost=")
+    assert 3 <= of_cost.sum() < len(first) and "vs 0" in first.loc[of_cost, "levels"].iloc[0]
+    assert list(first["term"]) == list(second["term"])
+    np.testing.assert_allclose(
+        first[["odds_ratio", "lower", "upper"]], second[["odds_ratio", "lower", "upper"]], rtol=1e-4
+    )
+    assert first["odds_ratio"].between(0.05, 20).all()
+    effects = [fitted.effects("ill").set_index(["column", "after"])["estimate"].to_numpy() for fitted in (one, other)]
+    np.testing.assert_allclose(*effects, rtol=1e-4)
+    np.testing.assert_allclose(*([*operations.strengths(fitted)[0].values()] for fitted in (one, other)), rtol=1e-4)
+    # Control: entries of the tensor do depend on units.
+    entries = [fitted.interactions().set_index("term")["value"] for fitted in (one, other)]
+    assert np.abs(entries[1] / entries[0]).max() > 20
+    # The file keeps the steps.
+    other.save(tmp_path / "model.safetensors")
+    pd.testing.assert_frame_equal(
+        pd.DataFrame(load(tmp_path / "model.safetensors").odds_ratios()), pd.DataFrame(second)
+    )
 
 
 def test_lines_of_a_summary_with_a_category_compare_its_levels():
@@ -322,7 +363,7 @@ def test_lines_of_a_summary_with_a_category_compare_its_levels():
     pairs = table[table["term"].str.contains(":")]
     assert [term for term, _ in itertools.groupby(pairs["term"])] == list(dict.fromkeys(pairs["term"]))  # sets together
     line = table[(table["term"] == "region:ill") & (table["levels"] == "region=west")].iloc[0]
-    ratios = reading.contrasts({}).rows.set_index("levels")
+    ratios = reading.contrasts().rows.set_index("levels")
     assert ratios.loc["region=west vs north, ill=1 vs 0", "estimate"] == pytest.approx(line["estimate"])
     assert ratios.loc["region=west vs north, ill=1 vs 0", "std_error"] == pytest.approx(line["std_error"])
     # A shift of the parameters of a category that changes no law changes no line.
@@ -387,7 +428,8 @@ def test_a_data_frame_has_its_words_in_effects(tmp_path):
     # Pages and pictures are of the columns, with the odds ratios of their levels.
     assert "region" in [text.get_text() for text in loaded.plot_hypergraph().texts]
     page = fitted.report(tmp_path / "page").read_text(encoding="utf-8")
-    assert "The odds of" in page and "conditional on the selection" in page
+    assert re.search(r"change: mean difference .* for smoke from no to yes", page)
+    assert "An effect is that with all others at their medians" in page and "conditional on the selection" in page
 
 
 @pytest.mark.slow

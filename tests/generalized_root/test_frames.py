@@ -232,6 +232,7 @@ def test_a_choice_survives_json_and_hostile_json_is_refused() -> None:
         ("family", {"name": "indicator", "maximum": None, "category": "other"}),
         ("level_type", "code"),
         ("origin", float("nan")),
+        ("spread", 0),
         ("name", ""),
     ]:
         bad = json.loads(json.dumps(columns.to_json()))
@@ -240,6 +241,22 @@ def test_a_choice_survives_json_and_hostile_json_is_refused() -> None:
             RootColumns.from_json(bad)
     with pytest.raises(InputError):
         RootColumns.from_json({"columns": []})
+    # Earlier files do not say how far a column spreads.
+    for column in stated["columns"]:
+        del column["spread"]
+    assert {column.step for column in RootColumns.from_json(stated).columns} == {1.0}
+
+
+def test_a_step_is_a_standard_deviation_of_one_digit_and_one_of_counts_and_labels() -> None:
+    rng = np.random.default_rng(0)
+    units = rng.normal(size=500)
+    units = (units - units.mean()) / units.std()
+    cost = rng.exponential(size=500)
+    frame = pd.DataFrame({"far": 1e6 + 34.6 * units, "near": 0.0476 * units, "cost": 12.0 * cost / cost.std()})
+    frame = frame.assign(ill=frame["near"] > 0, visits=rng.poisson(9, 500))
+    columns = choose_families(frame, {"cost": "positive", "visits": "count"})
+    assert [columns[name].step for name in frame] == [30.0, 0.05, 10.0, 1.0, 1.0]
+    assert columns["near"].spread == np.std(frame["near"]) and columns["visits"].spread == 1.0
 
 
 @pytest.mark.parametrize(

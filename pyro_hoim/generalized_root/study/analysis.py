@@ -63,7 +63,7 @@ from .mixed_page import (
     summary_sentences,
 )
 from .scores import RootModel, exact_log_partition, root_scores
-from .sets import columns_domain, levels_of
+from .sets import columns_domain, in_units, levels_of
 
 AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
 """Penalties that are tried where none is given."""
@@ -115,7 +115,7 @@ class RootAnalysis(Study[Part]):
         pairwise: the same with pairs only, as baseline; None where the order is at most 2.
         log_partition: of the model where it is exact, else None.
         no_log_partition: why it is None.
-        scales: of real numbers, the standard deviation of every column among the training rows; else empty.
+        scales: where all columns are real numbers, their standard deviations among the training rows; else empty.
         independent: the member of the family without interactions, fitted to the training rows.
         fitted: where columns have several families, each beside what the model expects of it; else none.
     """
@@ -239,6 +239,12 @@ class RootAnalysis(Study[Part]):
         picture = sets_picture(self.fit) if self.is_mixed else _answer_picture(self)
         return Content(_summary(self), warnings, [*sections, _trust(self)], picture)
 
+    def per_deviation(self, term: RootTerm) -> RootTerm:
+        """A term of columns, or of roots, divided by their standard deviations where these are known."""
+        if self.fit.scales is not None:
+            return in_units(term, self.fit.scales, self.fit.domain)
+        return standardise_term(term, self.scales)
+
     @override
     def figures(self, folder: Path) -> dict[str, Any]:
         """Of the fit, its baselines, its interactions and the penalties tried."""
@@ -287,7 +293,7 @@ class RootAnalysis(Study[Part]):
                 for term in sorted(fit.terms(key), key=lambda term: -term.coefficient)[:_TOP]
             ],
             "interactions": [
-                {**tuple_json(term, fit.columns), "standardised": standardise_term(term, self.scales).coefficient}
+                {**tuple_json(term, fit.columns), "standardised": self.per_deviation(term).coefficient}
                 for key in sorted(fit.num_terms)
                 if key[1] > 1
                 for sign in (1, -1)
@@ -445,12 +451,10 @@ def _fitted(fit: RootFitResult, model: RootModel, parts: Mapping[str, CountTable
 
 
 def _spread(train: CountTable, families: NodeFamilies) -> dict[str, float]:
-    """Standard deviations of the columns of real numbers; beside other columns, of those that have one."""
-    if families.is_gaussian:
-        return dict(zip(train.domain.names, train.to_array().std(0).tolist(), strict=True))
-    names = [name for name, one in zip(train.domain.names, families, strict=True) if one.name == "gaussian"]
-    spread = {name: float(train.column(name).std()) for name in names}
-    return {name: value for name, value in spread.items() if value > 0}
+    """Standard deviations of the columns of a table of real numbers."""
+    if not families.is_gaussian:
+        return {}
+    return dict(zip(train.domain.names, train.to_array().std(0).tolist(), strict=True))
 
 
 def _chosen(

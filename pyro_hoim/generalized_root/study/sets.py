@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -36,11 +36,12 @@ class ColumnSet:
         return sum(term.coefficient for term in self.terms)
 
 
-def unit_of(term: RootTerm, scales: torch.Tensor | None, domain: Domain) -> float:
-    """Product of the standard deviations of the roots of a term; 1 where they are not known."""
+def in_units(term: RootTerm, scales: torch.Tensor | None, domain: Domain) -> RootTerm:
+    """A term with the coefficient of roots divided by their standard deviations (d, k), where these are known."""
     if scales is None:
-        return 1.0
-    return math.prod(scales[list(domain.indices(term.names)), term.key[0] - 1].tolist())
+        return term
+    unit = math.prod(scales[list(domain.indices(term.names)), term.key[0] - 1].tolist())
+    return replace(term, coefficient=term.coefficient * unit)
 
 
 def sets_by_strength(
@@ -70,7 +71,7 @@ def sets_by_strength(
     sets = list[ColumnSet]()
     for names, inside in by_set.items():
         inside.sort(key=lambda term: -abs(term.coefficient))
-        squares = [(term.coefficient * unit_of(term, scales, domain)) ** 2 for term in inside]
+        squares = [in_units(term, scales, domain).coefficient ** 2 for term in inside]
         sets.append(ColumnSet(names, tuple(inside), math.sqrt(math.fsum(squares))))
     return sorted(sets, key=lambda one: -one.strength)
 

@@ -189,7 +189,9 @@ def test_an_analysis_of_several_families_scores_and_comes_back_from_its_file(tmp
     each = model.log_pseudo_prob(parts["test"]) - law.log_prob(parts["test"])
     assert judged.gain == pytest.approx(each.mean())
     assert judged.scores.gain_std_error == pytest.approx(each.std() / math.sqrt(60))
-    assert found.scales == {"change": pytest.approx(parts["train"].column("change").std())}
+    # Units of mixed columns are those of their roots.
+    assert found.scales == {} and found.fit.scales is not None
+    assert torch.equal(found.records()["model"].tensors["root_scales"], found.fit.scales)
     # NLL, as log Z is exact, and no KL of a law with a density.
     exact = -(model.log_q(parts["test"]) - float(found.log_partition.value)).mean()
     assert judged.scores.nll == pytest.approx(exact) and judged.scores.kl is None
