@@ -2,6 +2,7 @@ r"""Energy and conditionals of generalized root models."""
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -77,8 +78,8 @@ class GeneralizedRootEnergy(ParametricEnergy):
         if common is None or structure.kinds != {common.kind}:
             self.families.check_kinds(structure.domain)
         _check_blocks(structure, self.families)
-        if not bool(torch.isfinite(structure.multiplicity.to(psi.dtype)).all()):
-            expected = f"a precision in which {max(length for _, length in structure.keys)}! is a number"
+        if math.factorial(structure.largest_set) > torch.finfo(psi.dtype).max:
+            expected = f"a precision in which {structure.largest_set}! is a number"
             raise out_of_range("psi", expected, hint="use float64, or sets of fewer variables", received=psi.dtype)
         if validate:
             check_finite(psi, "psi")

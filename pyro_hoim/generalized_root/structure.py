@@ -284,6 +284,11 @@ class RootStructure:
         return max((j for j, _ in self.keys), default=1)
 
     @cached_property
+    def largest_set(self) -> int:
+        """The largest number of variables of a term; 0 without terms."""
+        return max((length for _, length in self.keys), default=0)
+
+    @cached_property
     @plain_mode()
     def multiplicity(self) -> torch.Tensor:
         """Number l! of equal tensor entries of every term, float64 (num_terms,)."""

@@ -256,7 +256,7 @@ def _leading(terms: Terms) -> Form:
     """The form of the leading power in real numbers, whose maximum the slopes of a product have to reach."""
     is_inner = terms.is_number if terms.is_number.any() else np.ones(terms.size, dtype=bool)
     parts = terms_where([part for part in terms.parts if part.power == 1], lambda rows: is_inner[rows].all(1))
-    return Form.of_terms(parts, terms.size, bool(terms.is_signed.any()))
+    return Form.of_terms(parts, np.full(terms.size, terms.is_signed.any()))
 
 
 def _with_signs(terms: Terms, weights: Floats) -> Bounds | None:

@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -251,6 +251,7 @@ class GaussianFamily(NodeFamily):
         return -0.5 / _floating(mean)
 
 
+@final
 @dataclass(frozen=True)
 class IndicatorFamily(NodeFamily):
     r"""Indicator of one level of a category: of the indicators of a category exactly one is 1, the others are 0.

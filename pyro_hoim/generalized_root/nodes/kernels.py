@@ -174,7 +174,7 @@ def evaluate_nodes(family: NodeFamily, eta: Floats, order: int, value: Floats, m
         mean: result (n, k), E T_j; of any shape and untouched if order is 0.
         cov: result (n, k, k), Cov(T_i, T_j); of any shape with three dimensions and untouched if order is below 2.
     """
-    if isinstance(family, IndicatorFamily):
+    if type(family) is IndicatorFamily:
         problem = (
             f"an indicator of the category {family.category!r} has no law of its own, only all of them together have"
         )

@@ -212,7 +212,7 @@ def _examine_part(nodes: Nodes, terms: list[TermGroup], part: Index) -> Outcome:
         members = np.flatnonzero(touched & left)
         if not len(members):
             continue
-        verdict = settle(Form.of_terms(at_power, d, is_gaussian).restricted(members))
+        verdict = settle(Form.of_terms(at_power, nodes.is_real).restricted(members))
         if verdict.sign == "negative":
             ways.append(f"the terms of power {power} are negative in every direction, by {verdict.how}")
             left[members] = False
@@ -221,7 +221,7 @@ def _examine_part(nodes: Nodes, terms: list[TermGroup], part: Index) -> Outcome:
     # What no power has settled is flat, freed by another variable, or unknown.
     rest = [names[i] for i in np.flatnonzero(left)]
     if not rest:
-        return Outcome("proven", said_once(ways))
+        return Outcome("proven", "; ".join(ways))
     if len(part) == 1:
         return Outcome("disproven", f"no term contains {rest[0]!r}, its law is flat", np.eye(d)[part[0]])
     for s in np.flatnonzero(left):

@@ -46,21 +46,20 @@ class Form:
         return cls(linear, tuple(index for index, _ in filled), tuple(c for _, c in filled), signed)
 
     @classmethod
-    def of_terms(cls, terms: Iterable[TermGroup], size: int, is_real: bool | Mask) -> Form:
+    def of_terms(cls, terms: Iterable[TermGroup], is_real: Mask) -> Form:
         """The form of the terms of one power; where T_2 of a variable may have either sign, at the larger value.
 
-        ``is_real`` tells the variables of the Gaussian family (d,); one word is meant for all.
+        ``is_real`` tells the variables of the Gaussian family (d,).
         """
-        real = np.broadcast_to(np.asarray(is_real), size)
-        linear, joint, is_signed = np.zeros(size), list[tuple[Index, Array]](), False
+        linear, joint, is_signed = np.zeros(len(is_real)), list[tuple[Index, Array]](), False
         for t in terms:
             if t.size > 1:
                 joint.append((t.rows, t.values))
-                is_signed = is_signed or (t.root == t.size == 2 and bool(real[t.rows].any()))
+                is_signed = is_signed or (t.root == t.size == 2 and bool(is_real[t.rows].any()))
             else:
                 s = t.rows[:, 0]
-                linear[s] += np.where(real[s], np.abs(t.values), t.values) if t.root == 2 else t.values
-        return cls.of(linear, joint, real.copy() if is_signed else None)
+                linear[s] += np.where(is_real[s], np.abs(t.values), t.values) if t.root == 2 else t.values
+        return cls.of(linear, joint, is_real if is_signed else None)
 
     @property
     def is_signed(self) -> bool:
@@ -111,9 +110,8 @@ class Form:
 
     def upper(self) -> Form:
         """The form without negative means, which is concave and nowhere smaller; signed pairs count as positive."""
-        signed = np.zeros(self.size, dtype=bool) if self.signed is None else self.signed
         weights = [
-            np.where(signed[index].any(1) & (index.shape[1] == 2), np.abs(c), np.maximum(c, 0.0))
+            np.maximum(c, 0.0 if self.signed is None or index.shape[1] != 2 else -c * self.signed[index].any(1))
             for index, c in zip(self.sets, self.weights, strict=True)
         ]
         return Form.of(self.linear, [(index[c > 0], c[c > 0]) for index, c in zip(self.sets, weights, strict=True)])
@@ -127,7 +125,9 @@ class Form:
         return Form(self.linear, self.sets, tuple(weights))
 
     def restricted(self, members: Index) -> Form:
-        """The form of some variables, in their order; terms with others are left out."""
+        """The form of some variables, in rising order; terms with others are left out."""
+        if len(members) == self.size:
+            return self
         position = np.full(self.size, -1)
         position[members] = np.arange(len(members))
         parts = [(position[index], c) for index, c in zip(self.sets, self.weights, strict=True)]

@@ -231,7 +231,7 @@ def _forms(
     for j in sorted(set(first.values())):
         members = np.array([s for s in part if first.get(int(s)) == j], dtype=np.int64)
         at_power = [t for t in terms if t.power == Fraction(1, j)]
-        form = Form.of_terms(at_power, len(kinds.names), kinds.is_real).restricted(members)
+        form = Form.of_terms(at_power, kinds.is_real).restricted(members)
         for piece in connected(form.size, form.sets):
             own_form = form.restricted(piece)
             arrays = [members[piece], own_form.linear, *own_form.sets, *own_form.weights]

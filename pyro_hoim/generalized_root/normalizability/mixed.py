@@ -110,7 +110,7 @@ def _examine_part(
     # Terms of power 1 of the numbers: no other variable enters them.
     numbers = part[~kinds.is_count[part]]
     leading = [t for t in terms if t.power == 1]
-    form = Form.of_terms(leading, d, nodes.is_real).restricted(numbers)
+    form = Form.of_terms(leading, nodes.is_real).restricted(numbers)
     if (form.linear < 0).all() and (verdict := settle(form)).sign == "negative":
         return Outcome("proven", f"the terms of power 1 are negative in every direction, by {verdict.how}")
     # The bounded variables that terms of the part hold.

@@ -106,7 +106,7 @@ class _NodeSolver:
 
     def _units(self, j: int, size: int, others: Integers) -> Floats:
         """Units of the subgradients of features outside the working set."""
-        working, largest = self.working, float(np.abs(self.rows.roots[j - 1]).max(initial=0.0))
+        working, largest = self.working, self.rows.largest_roots[j - 1]
         if abs(working.targets[:, j - 1]).mean() * largest ** (size - 1) < 1e4:
             return np.ones(len(others))
         orders, sizes = np.full(len(others), j - 1), np.full(len(others), size - 1)
@@ -139,8 +139,9 @@ class _NodeSolver:
         if rows.is_fixed.any():
             keep = np.flatnonzero(~rows.is_fixed[tuples].any(1))
             tuples, gradients = tuples[keep], gradients[keep]
-        has_root = rows.has_root(self.node, tuples, j)
-        tuples, gradients = tuples[has_root], gradients[has_root]
+        if rows.families.common is None:
+            has_root = rows.has_root(self.node, tuples, j)
+            tuples, gradients = tuples[has_root], gradients[has_root]
         padded = np.full((len(tuples), self.width), -1, np.int64)
         padded[:, : size - 1] = tuples
         return padded, gradients

@@ -110,6 +110,12 @@ class RootRows:
         """Number of rows, equal ones too."""
         return self.num_rows if self.counts is None else int(self.counts.sum())
 
+    @cached_property
+    def largest_roots(self) -> list[float]:
+        """Largest modulus of T_1 ... T_k in the rows."""
+        largest = np.maximum(self.roots.max(1, initial=0.0), -self.roots.min(1, initial=0.0))
+        return cast("list[float]", largest.tolist())
+
     def counted(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Values of the rows (n, ...), times their counts."""
         return values if self.counts is None else (values.T * self.counts).T
@@ -173,11 +179,11 @@ class RootRows:
         return key == (1, 1) or (key == (2, 1) and self.has_mean(positions[0]))
 
     def has_root(self, node: int, others: NDArray[np.int64], root: int) -> NDArray[np.bool_]:
-        """Whether sets of a node and others (m, l - 1) have terms of a root: of one family all, of several each once.
+        """Whether sets of a node and others (m, l - 1), of several families, have terms of a root.
 
-        That is, as far as the term is a function of its own (:meth:`NodeFamilies.full_roots`).
+        That is, whether the term is a function of its own (:meth:`NodeFamilies.full_roots`).
         """
-        if self.families.common is not None or root == others.shape[1] + 1:
+        if root == others.shape[1] + 1:
             return np.ones(len(others), dtype=bool)
         # Sets with the same families have the same roots.
         alike, inverse = np.unique(np.sort(self._family_numbers[others], axis=1), axis=0, return_inverse=True)
@@ -202,13 +208,14 @@ class RootRows:
         if index in self.category_of:
             shares = self.category_of[index].shares
             return self.category_of[index].weighted @ np.log(np.where(shares > 0, shares, 1.0))
-        scales = np.ones(self.order) if self.scales is None else self.scales[index]
-        if self.has_mean(index):
-            square, mean = means[:2] * scales[:2]
+        if self.scales is not None and self.has_mean(index):
+            scales = self.scales[index, :2]
+            square, mean = means[:2] * scales
             variance = max(square - mean**2, 1e-12 * square)
-            return np.array([-0.5, mean]) / variance * scales[:2]
-        first = torch.tensor(means[0] * scales[0], dtype=torch.float64)
-        return np.array([float(self.families[index].base_natural(first)) * scales[0]])
+            return np.array([-0.5, mean]) / variance * scales
+        unit = self.unit(1, [index])
+        first = torch.tensor(means[0] * unit, dtype=torch.float64)
+        return np.array([float(self.families[index].base_natural(first)) * unit])
 
     def _entries(self, index: int) -> slice:
         """Places of one column's nonzero entries."""
