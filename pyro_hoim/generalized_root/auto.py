@@ -208,6 +208,7 @@ def _in_order(
 
 
 @lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
 def _components(structure: RootStructure, blocks: tuple[tuple[int, ...], ...]) -> tuple[tuple[str, ...], ...]:
     """Connected components, with blocks of variables whole; those without interactions joined into one at the end."""
     graph = structure.graph.copy() if blocks else structure.graph
