@@ -116,7 +116,10 @@ class RootFile(ModelRecord):
         check_errors(self.tensors, self.structure.num_terms)
         scales = self.tensors.get("root_scales")
         if scales is not None:
-            check_exact_shape(scales, (size, max(2, self.structure.order)), "tensors['root_scales']")
+            roots = max(
+                2, self.structure.order, *scales.shape[1:2]
+            )  # sets may be smaller than the roots that were searched
+            check_exact_shape(scales, (size, roots), "tensors['root_scales']")
 
     @property
     def scales(self) -> Mapping[str, float]:

@@ -155,6 +155,14 @@ def test_sets_of_categories_are_sets_of_their_columns() -> None:
     np.testing.assert_allclose(prediction.iloc[:, 1:4].sum(axis=1), 1.0, rtol=1e-12)
 
 
+def test_a_model_of_smaller_sets_than_were_searched_is_saved(tmp_path: Path) -> None:
+    found = hoim.fit_roots(_frame(300), _SAID, order=3, l1=0.1, refit="all", settings=_TIGHT).confirmed
+    assert found is not None and found.structure.order == 2 and found.scales is not None and found.scales.shape[1] == 3
+    found.save(tmp_path / "model.safetensors")
+    loaded = hoim.load(tmp_path / "model.safetensors")
+    assert loaded.interactions()["term"].tolist() == found.interactions()["term"].tolist()
+
+
 def test_learning_with_families_finds_what_was_planted_and_refuses_options_of_levels() -> None:
     rng = np.random.default_rng(4)
     frame = _frame(600).assign(age=rng.normal(40.0, 9.0, 600), smoker=rng.choice(["no", "yes"], 600))
