@@ -77,7 +77,7 @@ def test_the_command_line_and_what_families_share_import_no_family(trees):
 
 
 def test_options_in_sentences_are_options(trees):
-    known = {"model", "columns", "split", "resume", "given", "refit", "log_z"}
+    known = {"model", "numbers", "columns", "split", "resume", "given", "refit", "log_z"}
     known |= {"count", "weights", "bins", "allow", "exclude", "safe_csv"}  # of every fit
     commands = ("fit", "learn", "structures", "sample", "score", "predict", "log-z", "interactions")
     known |= {option.name for family in families() for name in commands for option in family.options(name)}

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pandas as pd
@@ -56,7 +56,18 @@ _UAI_COMMANDS = ("log-z", "mode", "margins", "sample", "score", "predict")
 class FamilyCommand(Command):
     """A command with the options of all families, also of those that were registered after it was made."""
 
-    choice = ""  # how the family is chosen, where it is
+    choice = ""  # the option that chooses the family, where one does
+
+    def word(self, family: Family) -> str:
+        """How that option chooses a family; empty where it cannot."""
+        return family.short
+
+    def not_for(self, option: Option, family: Family) -> str:
+        """Why an option of other families is refused."""
+        if not self.choice:
+            return f"not for a {family.name}"
+        owners = " or ".join(map(self.word, self._owners(option.name)))
+        return f"belongs to {self.choice} {owners}, received {self.choice} {self.word(family)}"
 
     def _owners(self, name: str) -> list[Family]:
         """The families that have an option of this name."""
@@ -75,7 +86,7 @@ class FamilyCommand(Command):
             if len(owners) == 1 and len(takers) > 1:
                 groups[self._heading(owners[0])].append(record)
             elif owners and len(takers) > 1 and len(owners) < len(families()):
-                names = ", ".join(family.short for family in owners)
+                names = ", ".join(map(self.word, owners))
                 groups[_SEVERAL].append((record[0], f"{record[1]}  [{names}]"))
             else:
                 groups["Options"].append(record)
@@ -86,7 +97,8 @@ class FamilyCommand(Command):
 
     def _heading(self, family: Family) -> str:
         """Heading of the options of one family."""
-        return f"{family.name[0].upper()}{family.name[1:]}{self.choice.format(family.short)}"
+        chosen = f" ({self.choice} {self.word(family)})" if self.choice else ""
+        return f"{family.name[0].upper()}{family.name[1:]}{chosen}"
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The arguments, the families' options, and those of the command."""
@@ -95,16 +107,15 @@ class FamilyCommand(Command):
         return [*common[:first], *map(click_option, options_of(self.name)), *common[first:]]
 
 
-def own_options(family: Family, ctx: click.Context, not_for: str = "") -> frozenset[str]:
-    """Names of the families' options that were typed; one of other families is refused, in the words of ``not_for``."""
+def own_options(family: Family, ctx: click.Context) -> frozenset[str]:
+    """Names of the families' options that were typed; one of other families is refused."""
     given: set[str] = set()
     for option in options_of(ctx.command.name):
         if ctx.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
             continue
         given.add(option.name)
         if option not in family.options(str(ctx.command.name)):
-            owners = " or ".join(f.short for f in families() if option in f.options(str(ctx.command.name)))
-            words = not_for.format(owners=owners) or f"not for a {family.name}"
+            words = cast(FamilyCommand, ctx.command).not_for(option, family)
             raise conflict(flag(option.name), words, family.hint(option.name))
     return frozenset(given)
 

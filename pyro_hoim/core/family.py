@@ -374,6 +374,8 @@ class Family(ABC):
         kind: in model files, such as ``generalized-root``; classes of models and results name it as ``model_kind``.
         name: in a sentence, such as ``generalized root model``.
         short: value of the option ``model``.
+        numbers: value of the option ``numbers`` of ``learn``, what becomes of numbers there; empty where the family
+            does not learn.
         plan: class of plans of its fits.
         record: what a file of one model holds, a :class:`~pyro_hoim.runs.container.ModelRecord`.
         data_type: what its columns hold; ``labels`` are :class:`~pyro_hoim.Observations`, ``numbers`` a
@@ -391,6 +393,7 @@ class Family(ABC):
     kind: str
     name: str
     short: str
+    numbers: str = ""
     record: type[Any]
     plan: Callable[[Asked], Plan]
     data_type: Literal["labels", "numbers"] = "labels"

@@ -813,7 +813,7 @@ def _refusal(
         ways.append(leave if named else f"{how.write('exclude', names)} to leave {them} out")
     ways.append(f"{how.write('allow', names[:1])} to take a column as it is")
     if numbers:
-        of_command = f"fit with {how.write('model', 'grm')} {how.write('family', 'auto')}"
+        of_command = f"learn with {how.write('numbers', 'families')}"
         call = "hoim.learn(frame, numbers='families')" if how.write is python_words else of_command
         ways.append(f"{call} to keep all values, in a root model")
     problem = f"expected columns that describe rows by few levels, but {', '.join(reasons)}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -14,9 +15,9 @@ import torch
 from typing_extensions import override
 
 from ..core.command.answers import drawn_rows, is_default_log_z, log_z_of, number_text, prediction_answer, score_answer
-from ..core.command.options import BURN_IN, DRAW_METHOD, JOBS, LOG_Z_OPTIONS, ORDER, only
+from ..core.command.options import BURN_IN, DRAW_METHOD, JOBS, LOG_Z_OPTIONS, MAX_ORDER, ORDER, only
 from ..core.command.reading import Reading
-from ..core.command.rows import Fractions, held_out_split, parse_columns
+from ..core.command.rows import ALL_TRAIN, Fractions, held_out_split, parse_columns
 from ..core.family import (
     Answer,
     Asked,
@@ -65,6 +66,7 @@ from .mixed_table import AUTO, ONE_FOR_ALL, FamilyWords, MixedSource
 from .nodes.columns import Families, NodeFamilies
 from .nodes.families import IndicatorFamily, NodeFamily, node_family
 from .regress.fit import fit_root_path, fit_roots
+from .regress.learned import L1S
 from .regress.options import Refit, RootSettings, checked_order
 from .regress.result import RootFitResult, RootTerm
 from .study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_term, tuple_json
@@ -76,6 +78,13 @@ from .study.sets import in_units, sets_by_strength
 # The fit of a generalized root model of counts or of real numbers, with its rows.
 
 _MOST_L1 = 1e6
+
+
+def _several(l1s: Sequence[float]) -> str:
+    """Penalties in a sentence, as they are typed."""
+    return ",".join(f"{value:g}" for value in l1s)
+
+
 _LOADERS: dict[str, Callable[[], CountTable]] = {"classic3": load_classic3}
 
 VOCAB = Option(
@@ -94,31 +103,40 @@ LEVEL = Option(
     is_open=True,
     default=0.95,
 )
+FAMILY_OPTION = Option(
+    "family",
+    f"Distribution of a column given all others: {', '.join(ONE_FOR_ALL)}, auto, which chooses by the values of "
+    "every column and takes text, too, or COL=FAMILY, where a family is binary, category, count, bounded:M (a "
+    "count up to M), positive or real, and COL is * for all columns whose values do not say it.  [default: poisson]",
+    multiple=True,
+    metavar="FAMILY|auto|COL=FAMILY",
+)
+L1 = Option(
+    "l1",
+    f"Penalty of every coefficient, nats a row. Several (or auto: {_several(AUTO_L1)}) are compared on the validation "
+    "rows, or without any on every fifth of the training rows, left out in turn.  [default: 0.01]",
+    multiple=True,
+    metavar="LAMBDA|auto",
+)
+MAXIMUM = Option(
+    "maximum",
+    "Largest count of {family} truncated-poisson.",
+    kind="whole",
+    low=1,
+    high=2**53,
+    metavar="R",
+)
+RATE = Option(
+    "false_discovery_rate",
+    "Largest share, on average, of absent sets among those that all training rows are said to confirm, or none.",
+    default="0.1",
+    metavar="RATE|none",
+)
 ROOT_OPTIONS = (
-    Option(
-        "family",
-        f"Distribution of a column given all others: {', '.join(ONE_FOR_ALL)}, auto, which chooses by the values of "
-        "every column and takes text, too, or COL=FAMILY, where a family is binary, category, count, bounded:M (a "
-        "count up to M), positive or real.  [default: poisson]",
-        multiple=True,
-        metavar="FAMILY|auto|COL=FAMILY",
-    ),
-    Option(
-        "l1",
-        "Penalty of every coefficient, nats a row. Several (or auto: "
-        f"{', '.join(f'{value:g}' for value in AUTO_L1)}) are compared on the validation rows.  [default: 0.01]",
-        multiple=True,
-        metavar="LAMBDA|auto",
-    ),
+    FAMILY_OPTION,
+    L1,
     VOCAB,
-    Option(
-        "maximum",
-        "Largest count of {family} truncated-poisson.",
-        kind="whole",
-        low=1,
-        high=2**53,
-        metavar="R",
-    ),
+    MAXIMUM,
     Option(
         "symmetrize",
         "How the coefficients of a tuple at its columns become one. 'mean' takes their mean and counts absent ones as "
@@ -133,12 +151,7 @@ ROOT_OPTIONS = (
         choices=("none", "singles", "all"),
         default="all",
     ),
-    Option(
-        "false_discovery_rate",
-        "Largest share, on average, of absent sets among those that all training rows are said to confirm, or none.",
-        default="0.1",
-        metavar="RATE|none",
-    ),
+    RATE,
     Option("stagewise", "Learn pairs first, then only triples of mutually tied columns.", kind="flag"),
     Option(
         "full",
@@ -149,6 +162,15 @@ ROOT_OPTIONS = (
     ORDER,
     JOBS,
 )
+ROOT_LEARN_OPTIONS = (
+    replace(FAMILY_OPTION, help=FAMILY_OPTION.help.replace("[default: poisson]", "[default: auto]")),
+    replace(L1, help=L1.help.replace("[default: 0.01]", f"[default: {_several(L1S)}]")),
+    MAXIMUM,
+    RATE,
+    MAX_ORDER,
+    replace(JOBS, help="How many columns are learned at a time.  [default: one per core]"),
+)
+_OF_LEARN = {one.name for one in ROOT_LEARN_OPTIONS}
 
 
 @dataclass(frozen=True)
@@ -169,7 +191,6 @@ class _CountSource(Source):
     ) -> _CountSource:
         """A table by path or name; a file of that name wins, whose ``cells`` may have been read already."""
         path, chosen = Path(source), parse_columns(columns)
-        reading.check_numbers()
         notes: tuple[str, ...] = ()
         # A data set by name, else a matrix of SciPy, else a table of text.
         if not path.exists() and source in _LOADERS:
@@ -244,29 +265,55 @@ def _check_values(rows: CountTable, family: NodeFamily) -> None:
 
 @dataclass(frozen=True)
 class _RootPlan:
-    """Learning a generalized root model with falling penalties."""
+    """Learning a generalized root model with falling penalties.
+
+    Attributes:
+        size: the option that says the size of the largest set.
+        usual: that size where it was not said; None for what the families say.
+    """
+
+    size: ClassVar[str] = ORDER.name
+    usual: ClassVar[int | None] = None
 
     asked: Asked
     words: FamilyWords
     l1: tuple[float, ...]
     rate: float | None
 
+    def __post_init__(self) -> None:
+        if self.order is not None and self.order < 1:
+            raise out_of_range(self.size, "a whole number of at least 1", received=self.order)
+
+    @property
+    def order(self) -> int | None:
+        """Size of the largest set, where it was said."""
+        return only(self.asked, self.size)
+
     def read(self) -> _CountSource | MixedSource:
         """The counts or numbers, or columns of several kinds."""
-        asked = self.asked
-        reading, family = Reading.of(asked.values), self.words.one
+        asked, reading, family = self.asked, self._reading(option("model", RootFamily.short)), self.words.one
         if family is None:
             if asked["vocab"] is not None:
                 raise conflict("vocab", f"belongs to a .npz file of one family, received {option('family', AUTO)}")
-            chosen = parse_columns(asked.columns)
-            return MixedSource.read(asked.source or "", chosen, self.words, reading, asked.cells)
+            return self._mixed(reading)
         return _CountSource.read(asked.source or "", asked.columns, asked["vocab"], family, reading, asked.cells)
+
+    def _reading(self, choice: str) -> Reading:
+        """How the file is read, by a command whose ``choice`` keeps numbers."""
+        reading = Reading.of(self.asked.values)
+        reading.check_numbers(choice)
+        return reading
+
+    def _mixed(self, reading: Reading) -> MixedSource:
+        """Columns of several kinds."""
+        asked = self.asked
+        return MixedSource.read(asked.source or "", parse_columns(asked.columns), self.words, reading, asked.cells)
 
     def complete(self, source: _CountSource | MixedSource) -> _CountSource | MixedSource:
         """The same rows, refused where they have fewer columns than the order asked for."""
-        order, columns = only(self.asked, "order"), _num_columns(source)
-        if order is not None and order > columns:
-            raise out_of_range("order", f"1 to {columns} (the number of columns)", received=order)
+        columns = _num_columns(source)
+        if self.order is not None and self.order > columns:
+            raise out_of_range(self.size, f"1 to {columns} (the number of columns)", received=self.order)
         return source
 
     def split(self, source: _CountSource | MixedSource) -> Fractions:
@@ -276,7 +323,7 @@ class _RootPlan:
     def run(self, request: Request) -> RootAnalysis:
         """Learn from the training rows."""
         asked, source = self.asked, request.source
-        num_columns, order, full = _num_columns(source), only(asked, "order"), asked["full"]
+        num_columns, order, full = _num_columns(source), self.order, asked["full"]
         family = source.columns if isinstance(source, MixedSource) else self.words.one
         assert family is not None
         families = NodeFamilies.of(family.families if isinstance(family, RootColumns) else family, source.rows.domain)
@@ -289,21 +336,27 @@ class _RootPlan:
             jobs=-1 if asked["jobs"] is None else asked["jobs"],
         )
 
-        # Called for the order asked for, and once more for pairs alone.
+        # Called for the order asked for, of all rows and then of parts of them, and once more for pairs alone.
+        calls = Counter[int]()
+
         def learn(*learned: Any, order: int) -> tuple[RootFitResult, ...]:
+            name = f"roots-{order}" + (f"-{calls[order]}" if calls[order] else "")
+            calls[order] += 1
             return fit_root_path(
                 *learned,
                 order=order,
                 full=families.is_gaussian if full is None else full,
                 refit=asked["refit"],
                 settings=settings,
-                run=RunOptions(request.checkpoint / f"roots-{order}.safetensors", request.resume, request.progress),
+                run=RunOptions(request.checkpoint / f"{name}.safetensors", request.resume, request.progress),
             )
 
+        # Fifths to leave out are those that the library takes of the rows in their order.
+        parts = {**request.parts, "train": source.rows} if request.fractions == ALL_TRAIN else request.parts
         return analyse_roots(
-            request.parts,
+            parts,
             family,
-            order=min(checked_order(None, families.each), num_columns) if order is None else order,
+            order=min(checked_order(self.usual, families.each), num_columns) if order is None else order,
             l1=self.l1,
             false_discovery_rate=self.rate,
             learn=learn,
@@ -318,21 +371,35 @@ def _num_columns(source: Source) -> int:
     return len(source.columns.columns) if isinstance(source, MixedSource) else len(source.rows.domain)
 
 
+@dataclass(frozen=True)
+class _LearnPlan(_RootPlan):
+    """A model of columns of any family, of all rows, with the settings of :func:`pyro_hoim.learn`."""
+
+    size: ClassVar[str] = MAX_ORDER.name
+    usual: ClassVar[int | None] = 2
+
+    @override
+    def read(self) -> MixedSource:
+        return self._mixed(self._reading(option("numbers", RootFamily.numbers)))
+
+    @override
+    def split(self, source: _CountSource | MixedSource) -> Fractions:
+        return ALL_TRAIN
+
+
 def plan_roots(asked: Asked) -> _RootPlan:
     """Options checked against each other."""
-    order = only(asked, "order")
+    rate = parse_rate(asked[RATE.name])
+    if asked.verb == "learn":
+        others = {one.name: one.unset for one in ROOT_OPTIONS if one.name not in _OF_LEARN}
+        asked = replace(asked, values={**asked.values, **others, "full": False})
+        l1 = parse_l1(asked["l1"] or (_several(L1S),))
+        return _LearnPlan(asked, FamilyWords.parse(asked["family"], asked["maximum"], AUTO), l1, rate)
     if asked.source is None:
         raise unexpected(
             option("model", "grm"), "a FILE of counts or numbers, or classic3", received="none", code="conflict"
         )
-    words = FamilyWords.parse(asked["family"], asked["maximum"])
-    if order is not None and order < 1:
-        raise out_of_range("order", "a whole number of at least 1", received=order)
-    penalties = parse_l1(asked["l1"])
-    if len(penalties) > 1 and asked.split is not None and not asked.split[1] > 0:
-        problem = "several penalties are compared on validation rows"
-        raise refused("l1", problem, f"pass {option('split')}, such as 0.7,0.1,0.2", code="conflict")
-    return _RootPlan(asked, words, penalties, parse_rate(asked["false_discovery_rate"]))
+    return _RootPlan(asked, FamilyWords.parse(asked["family"], asked["maximum"]), parse_l1(asked["l1"]), rate)
 
 
 def parse_rate(words: str) -> float | None:
@@ -384,10 +451,12 @@ class RootFamily(Family):
     kind = GENERALIZED_ROOT
     name = "generalized root model"
     short = "grm"
+    numbers = "families"
     record = RootFile
     data_type = "numbers"
     commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
         "fit": ROOT_OPTIONS,
+        "learn": ROOT_LEARN_OPTIONS,
         "sample": (DRAW_METHOD, BURN_IN),
         "score": (VOCAB, *LOG_Z_OPTIONS),
         "predict": (VOCAB, LEVEL),

@@ -72,7 +72,7 @@ _BOUNDED = re.compile(r"bounded:([1-9]\d*)")
 _DTYPES = re.compile(
     r"bool(ean)?|object|str(ing)?|category|u?int(8|16|32|64)|UInt(8|16|32|64)|Int(8|16|32|64)|[fF]loat(32|64)"
 )
-_EVERY = "*"
+EVERY = "*"
 _FEW = 12  # whole numbers of so many values may be codes
 _MOST_LEVELS = 30  # of a category that nobody asked for
 _MOST_COUNT = 10_000  # whole numbers beyond may be amounts
@@ -80,6 +80,7 @@ _FEW_REALS = 4
 _WIDE = 3.0  # variance over mean from which on Poisson intervals are much too narrow
 _EXPONENTIAL = math.sqrt(math.e / (2 * math.pi))  # std / mean above which an exponential law is likelier than a normal
 _CODE = re.compile(r"(.*[\W_])?(zip|zip ?code|post(al)?[ _]?code|plz|code|fips|sic|naics|icd\d*)", re.IGNORECASE)
+_NUMBERS_FIRST = re.compile(r"\((.*?)\) (.*)")  # of a reason that goes on after the name of its column
 _SHOWN = 8
 
 
@@ -513,7 +514,7 @@ def choose_families(
         raise wrong_type("exclude", "a collection of names of columns", received=repr(exclude))
     check_type(families or {}, Mapping, "families", "a mapping from columns to families")
     stated = dict(families or {})
-    others = stated.pop(_EVERY, None)
+    others = stated.pop(EVERY, None)
     check_names(exclude, source.header, "exclude", noun="column")
     check_names(stated, source.header, "families", noun="column")
     if both := [name for name in stated if name in exclude]:
@@ -524,7 +525,8 @@ def choose_families(
     left_out = dict.fromkeys(exclude, "was excluded")
     names = [name for name in source.header if name not in left_out]
     unsaid = [name for name in names if name not in stated]
-    left_out |= {name: reading.reason for name, reading in left_out_of_numbers(source, unsaid).items()}
+    useless = left_out_of_numbers(source, unsaid)
+    left_out |= {name: _NUMBERS_FIRST.sub(r"\2 (\1)", reading.reason) for name, reading in useless.items()}
     cells = {name: pd.Series(source.column(name)) for name in names if name not in left_out}
     _check_complete(cells)
     left_out |= {name: "has one value" for name in cells if name not in stated and _factors(cells[name])[0].max() < 1}
@@ -703,7 +705,7 @@ def _ask(questions: Sequence[_Question]) -> None:
     if len(questions) > _SHOWN:
         shown += f", and likewise {', '.join(repr(one.name) for one in questions[_SHOWN:])}"
     example = {one.name: one.example for one in questions[:_SHOWN]}
-    node, every = in_python(", or a node family"), in_python(f", and {_EVERY!r} stands for all of them")
+    node, every = in_python(", or a node family"), f", and {EVERY!r} stands for all of them"
     typed = " ".join(option("family", f"{name}={word}") for name, word in example.items())
     hint = (
         f"say what {'it is' if len(questions) == 1 else 'they are'}, such as "

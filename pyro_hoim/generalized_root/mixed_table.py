@@ -11,15 +11,17 @@ import numpy as np
 import pandas as pd
 from typing_extensions import override
 
-from ..core.command.reading import Reading
+from ..core.command.reading import Reading, read_cells
+from ..core.command.rows import about_source
 from ..core.family import Source
 from ..core.words import listed, option, plural, rows_text
 from ..data.counts import CountTable, kind_of_table, repeated_rows
 from ..data.encoding import parse_counts, select_columns, to_numbers
-from ..data.files.table_file import CsvColumns, read_table_file
+from ..data.files.table_file import CsvColumns
+from ..datasets.tables import tables
 from ..errors import InputError, MissingDataError, check_names, conflict, none_received, refused, unexpected
 from ..schema import Domain, Variable
-from .frames import RootColumns, choose_families
+from .frames import EVERY, RootColumns, choose_families
 from .nodes.families import NodeFamily, node_family
 
 AUTO = "auto"
@@ -42,8 +44,8 @@ class FamilyWords:
     maximum: int | None = None
 
     @classmethod
-    def parse(cls, words: Sequence[str], maximum: int | None) -> FamilyWords:
-        """From ``FAMILY``, ``auto`` and ``COL=FAMILY``; poisson where nothing was said.
+    def parse(cls, words: Sequence[str], maximum: int | None, unsaid: str = ONE_FOR_ALL[0]) -> FamilyWords:
+        """From ``FAMILY``, ``auto`` and ``COL=FAMILY``; ``unsaid`` where nothing was said.
 
         Raises:
             InputError: other words, two families of all columns, a column twice, or a maximum without its family.
@@ -66,7 +68,7 @@ class FamilyWords:
                 raise refused("family", f"column {name.strip()!r} has two families", code="repeated-name")
             else:
                 by_column[name.strip()] = word.strip()
-        default = default or (AUTO if by_column else ONE_FOR_ALL[0])
+        default = default or (AUTO if by_column else unsaid)
         # A maximum belongs to one family of all columns; that of a single one is a part of its word.
         truncated = ONE_FOR_ALL[1]
         if default == truncated and maximum is None:
@@ -83,8 +85,8 @@ class FamilyWords:
         return None if self.default == AUTO or self.by_column else node_family(self.default, self.maximum)
 
     def of(self, names: Sequence[str]) -> dict[str, str]:
-        """What was said of some columns."""
-        check_names(self.by_column, names, "family", noun="column")
+        """What was said of some columns; ``*`` stands for those whose values do not say it."""
+        check_names(self.by_column.keys() - {EVERY}, names, "family", noun="column")
         if self.default == AUTO:
             return dict(self.by_column)
         word = f"bounded:{self.maximum}" if self.default == ONE_FOR_ALL[1] else self.default
@@ -110,23 +112,25 @@ class MixedSource(Source):
         """
         # The file and its columns, without those that count rows.
         path = Path(source)
-        reading.check_numbers()
-        if path.suffix == ".npz" or not path.exists():
-            problem = "families by column belong to a table of text"
-            raise refused(source, problem, code="conflict" if path.exists() else "no-file")
+        if path.suffix == ".npz":
+            raise conflict(source, "families by column belong to a table of text")
+        if not path.exists() and source not in (embedded := [info.name for info in tables()]):
+            problem = f"no such file, nor one of the data sets {', '.join(embedded)}"
+            raise refused(source, problem, code="no-file")
         if cells is None:
-            cells = read_table_file(path, sep=reading.sep, encoding=reading.encoding)
-        count = None if reading.count_column == "none" else reading.count_column or "count"
-        if count is not None and (reading.count_column is not None or count in cells.header):
-            check_names([count], cells.header, "count", noun="column")
-        count = count if count in cells.header else None
+            cells = read_cells(source, reading.sep, reading.encoding)
         check_names(reading.exclude, cells.header, "exclude", noun="column")
+        count = None if reading.count_column == "none" else reading.count_column
+        check_names([] if count is None else [count], cells.header, "count", noun="column")
+        if reading.count_column is None and "count" in cells.header and "count" not in reading.exclude:
+            count = "count"
+        reading.check_chosen(chosen)
         without = [*reading.exclude, *([] if count is None else [count])]
         names = select_columns(cells.header, chosen, exclude=without, source=source)
         # Families of the columns, then rows of their variables.
-        frame = frame_of(cells, names)
+        frame = frame_of(cells, [name for name in cells.header if name in (*names, *reading.exclude)])
         try:
-            columns = choose_families(frame, words.of(names))
+            columns = choose_families(frame, words.of(names), exclude=reading.exclude)
         except MissingDataError as error:
             hint = f"fill them, leave these rows out of the file, or leave columns out by {option('exclude')}"
             raise error.replace(argument=source, hint=hint) from None
@@ -139,7 +143,7 @@ class MixedSource(Source):
             raise none_received(source, "at least one observation")
         notes = (*cells.note, *_choice(columns))
         reread = {} if count is None else {"reading": {"count_column": count}}
-        return cls(path.stem, rows, (f"Read from {path.name}.",), notes, reread, columns=columns)
+        return cls(path.stem, rows, tuple(about_source(source, source)), notes, reread, columns=columns)
 
     @override
     def size(self) -> str:

@@ -1,4 +1,7 @@
-"""Every command that the README and the pages show runs, in the order of its page, in one folder."""
+"""Every command that the README and the pages show runs, in the order of its page, in one folder.
+
+So does the Python that writes a file of rows for them.
+"""
 
 import re
 import shlex
@@ -13,18 +16,25 @@ ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 SHELLS = ("", "sh", "bash", "shell", "console")
 LONG = re.compile(
-    r"learn |structures |--posterior|--method ais|--order \d --order|mushroom|adult|breast_cancer|fit( --seed \d+)?$"
+    r"learn (?!.*--numbers families)|structures |--posterior|--method ais|--order \d --order|"
+    r"mushroom|adult|breast_cancer|fit( --seed \d+)?$"
 )
 PUBLIC = re.compile("|".join(info.name for info in dataset_files()))
 
 
 def commands(page):
     """Words of the commands that a page shows, and the file that each is written into."""
-    blocks = [block for language, block in FENCE.findall(page) if language in SHELLS]
-    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    return [step for step in steps(page) if isinstance(step, tuple)]
+
+
+def steps(page):
+    """The commands, and the code that writes files for them, in their order."""
     found = []
-    for line in lines:
-        if line.startswith("pyro-hoim "):
+    for language, block in FENCE.findall(page):
+        if language == "python" and ".to_csv(" in block:
+            found.append(block)
+        lines = [line.strip().removeprefix("$ ") for line in block.splitlines()] if language in SHELLS else []
+        for line in [line for line in lines if line.startswith("pyro-hoim ")]:
             words = shlex.split(line, comments=True)[1:]
             into = words[words.index(">") + 1] if ">" in words else None
             found.append((words[: words.index(">")] if ">" in words else words, into))
@@ -34,7 +44,11 @@ def commands(page):
 def execute(page, shell, is_long):
     """Run the commands of a page; those that take long only where asked for."""
     number = 0
-    for words, into in commands(page):
+    for step in steps(page):
+        if isinstance(step, str):
+            exec(compile(step, "page", "exec"), {})
+            continue
+        words, into = step
         line = " ".join(words)
         if LONG.search(line) and not is_long:
             continue
@@ -81,6 +95,13 @@ def test_control_a_wrong_command_and_a_redirection_are_seen(shell):
     assert execute(page, shell, is_long=False) == 2 and Path("t.csv").read_text(encoding="utf-8").startswith("Class,")
     with pytest.raises(AssertionError):
         execute(page.replace("tables", "tabels"), shell, is_long=False)
+
+
+def test_control_code_that_writes_no_file_is_left_alone(shell):
+    page = "```python\nfrom pathlib import Path\nPath('t.csv').write_text('a,b\\nx,y\\n')  # {}\n```\n"
+    assert execute(page.format("frame.to_csv()"), shell, is_long=False) == 0 and Path("t.csv").exists()
+    Path("t.csv").unlink()
+    assert execute(page.format(""), shell, is_long=False) == 0 and not Path("t.csv").exists()
 
 
 def test_command_line_page_shows_every_command():

@@ -2,12 +2,14 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
+import torch
 from scipy import sparse
 from scipy.stats import norm
 
@@ -22,6 +24,7 @@ from pyro_hoim.generalized_root import (
     RootSettings,
     TruncatedPoissonFamily,
     analyse_roots,
+    choose_l1,
     fit_independent,
     fit_roots,
     load_roots,
@@ -151,12 +154,25 @@ def test_several_penalties(fitted):
     assert found["pseudo_nll"]["validation"] == pytest.approx(best["pseudo_nll"]["validation"])
 
 
+def test_penalties_are_compared_without_validation_rows(fitted, shell):
+    found = shell.json("fit", str(fitted / "rows.csv"), *ALL, "--order", "2", "--l1", "0.3,0.02", "--seed", "4")
+    rows = CountTable.from_csv(fitted / "rows.csv")
+    generator = torch.Generator().manual_seed(4)
+    chosen = choose_l1(rows, [0.3, 0.02], order=2, refit="all", generator=generator)
+    assert found["l1"] == chosen.l1
+    scores = [step["pseudo_nll"]["validation"] for step in found["path"]]
+    assert scores == pytest.approx([-score for score in chosen.scores], rel=1e-12)
+    assert found["rows"] == {"train": rows.num_rows, "validation": 0, "test": 0}
+
+
 def test_text_names_scores_tuples_and_files(fitted, shell):
     captured = shell("fit", str(fitted / "rows.csv"), *ALL, "--order", "2", "--out", "again")
     assert "1 column without a count, left out of the model: count_of_words." in captured.out
     assert "independent negative binomial" in captured.out
     assert "flow + heat" in captured.out
-    assert "report: again" in captured.out
+    assert re.search(
+        r"report: +again.report.html\nmodel: +again.model.safetensors\nconfirmed model: again", captured.out
+    )
     assert "--resume" in captured.err
 
 
@@ -350,8 +366,6 @@ def test_words_of_penalties():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--l1", "0.1,0.2"], "--l1: several penalties are compared on validation rows; pass --split"),
-        (["--l1", "auto"], "--l1: several penalties"),
         (["--l1", "much"], "--l1: expected a number, or auto, received 'much'"),
         (["--refit", "some"], "--refit: "),
         (["--false-discovery-rate", "2"], "--false-discovery-rate: expected a number between 0 and 1, or none"),

@@ -90,7 +90,7 @@ def test_the_choice_is_said_and_kept_in_the_file(fitted, shell):
 
 def test_a_plan_names_the_command_that_cuts_no_number(fitted, shell):
     source = str(fitted / "rows.csv")
-    words = f"Numbers need not be cut: pyro-hoim fit {source} --model grm --family auto"
+    words = f"Numbers need not be cut: pyro-hoim learn {source} --numbers families"
     assert words in shell("plan", source).out
     assert words in " ".join(shell.json("plan", source)["notes"])
     made_frame()[["smoker"]].assign(b=["x", "y", "z"] * 100).to_csv("labels.csv", index=False)
@@ -101,7 +101,7 @@ def test_a_plan_names_the_command_that_cuts_no_number(fitted, shell):
 def test_a_refusal_of_numbers_says_how_they_are_kept(command, fitted, shell):
     refusal = shell.refused(command, str(fitted / "rows.csv"))
     assert "write --bins auto to cut age" in refusal
-    assert refusal.rstrip().endswith("or fit with --model grm --family auto to keep all values, in a root model")
+    assert refusal.rstrip().endswith("or learn with --numbers families to keep all values, in a root model")
 
 
 def test_columns_that_may_be_codes_are_asked_for(fitted, shell):

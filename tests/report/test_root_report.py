@@ -101,7 +101,7 @@ def test_path_of_penalties():
     steps = [PathStep(0.1, 3, 5.0, 5.5, 1e-7), PathStep(0.01, 9, 4.0, 5.0, 1e-7)]
     figure = penalty_path_figure(steps, 0.01)
     left, right = figure.axes
-    assert [line.get_label() for line in left.lines] == ["training", "validation", "kept"]
+    assert [line.get_label() for line in left.lines] == ["training", "held out", "kept"]
     assert left.lines[1].get_ydata().tolist() == [5.0, 5.5]
     assert right.lines[0].get_ydata().tolist() == [9, 3]
     with pytest.raises(InputError, match="at least two"):

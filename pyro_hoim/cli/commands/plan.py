@@ -111,7 +111,7 @@ def _of_labels(
     table = plan_of_readings(readings, size, words.policy, zeros=zeros)
     if size.is_weighted or total is not None or not any(one.kind == "numbers" for one in readings):
         return table
-    command = f"pyro-hoim fit {shlex.quote(source)} --model grm --family auto"
+    command = f"pyro-hoim learn {shlex.quote(source)} --numbers families"
     note = f"Numbers need not be cut: {command} gives every column a family of its own."
     return replace(table, notes=(*table.notes, note))
 

@@ -17,6 +17,13 @@ ORDER = Option(
     multiple=True,
     metavar="K",
 )
+MAX_ORDER = Option(
+    "max_order",
+    "Variables of the largest interaction that may be learned.  [default: 3; of {numbers} families 2]",
+    kind="whole",
+    multiple=True,
+    metavar="K",
+)
 PENALTY = Option(
     "penalty",
     "Of a log-linear model, for a table with two levels a column: fit all interactions of up to {order} variables by "

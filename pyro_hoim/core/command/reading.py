@@ -210,12 +210,17 @@ class Reading:
         argument = "count" if is_count else "weights"
         return f"say {option(argument, found.name)} if it does, {option(argument, _NONE)} if it is a variable"
 
-    def check_numbers(self) -> None:
-        """Refuse options that rows of numbers have no use for."""
+    def check_chosen(self, chosen: Sequence[str] | int | None) -> None:
+        """Refuse a column that is chosen by name and left out."""
+        if both := [name for name in chosen if name in self.exclude] if isinstance(chosen, Sequence) else []:
+            raise conflict("exclude", f"column {both[0]!r} is asked for by {option('columns')} and left out")
+
+    def check_numbers(self, choice: str) -> None:
+        """Refuse options that rows of numbers, which a ``choice`` keeps, have no use for."""
         for name, value in {"weights": self.weight_column, "bins": self.bins, "allow": self.allow}.items():
             if value:
-                raise conflict(name, f"has no use with {option('model', 'grm')}, which takes numbers as they are")
-        self.pieces.check_unused(option("model", "grm"))
+                raise conflict(name, f"has no use with {choice}, which takes numbers as they are")
+        self.pieces.check_unused(choice)
 
     def counting(self, table: CsvColumns, chosen: Collection[str] = ()) -> tuple[str | None, str | None]:
         """Names of the column of counts and of that of weights; a column that may be one and was not named stops.

@@ -182,7 +182,7 @@ class Table(Source):
         name = Path(source).stem if Path(source).exists() else source
         rows, notes, kept, num_read = _read_source(source, parse_columns(columns), labels, reading, spelled, cells)
         cut = [Bins.from_json(held).sentence(column) for column, held in kept.get("bins", {}).items()]
-        about = [*_about(name, source), *(f"{sentence}." for sentence in cut)]
+        about = [*about_source(name, source), *(f"{sentence}." for sentence in cut)]
         return cls(name, rows, tuple(about), tuple(notes), {"reading": kept} if kept else {}, num_read=num_read)
 
     @property
@@ -367,8 +367,7 @@ def _read_source(
     A file of that name wins.
     """
     embedded = [info.name for info in tables()]
-    if both := [name for name in chosen if name in reading.exclude] if isinstance(chosen, list) else []:
-        raise conflict("exclude", f"column {both[0]!r} is asked for by {option('columns')} and left out")
+    reading.check_chosen(chosen)
     # A folder, or a file that is read piece by piece.
     if Path(source).exists() and reading.pieces.wanted(source):
         rows, note, cuts, num_read = reading.in_pieces(source, chosen, missing)
@@ -474,7 +473,7 @@ def _with_levels(rows: Observations, levels: Mapping[str, Sequence[str]], argume
     return relabelled(rows, variables)
 
 
-def _about(name: str, source: str) -> list[str]:
+def about_source(name: str, source: str) -> list[str]:
     """What is known of the data: title, source and note of an embedded table, the path of a file."""
     if Path(source).exists():
         return [f"Read from {Path(source).name}."]

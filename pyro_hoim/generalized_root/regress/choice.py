@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...errors import check_type, check_whole, conflict
+from ...core.words import plural
+from ...errors import check_type, conflict, out_of_range
 from ...runs.checkpoint import checked_run
 from .confirm import with_confirmed
 from .fit import check_penalties, fit_root_path
 from .options import (
+    FOLDS,
     FamilyChoice,
     L1Rule,
     Penalty,
@@ -31,7 +33,7 @@ from .result import RootFitResult
 from .rows import RootRows, prepare_rows
 
 Scores = tuple[float, ...]
-FitPath = Callable[..., tuple[RootFitResult, ...]]
+FitPath = Callable[..., Sequence[RootFitResult]]
 
 
 class L1ChoiceResult(NamedTuple):
@@ -123,7 +125,7 @@ def choose_l1(
     # Rules on parts of the rows score before the path of all rows, others after it.
     scores, errors = (), None
     if rule.name == "held-out" and validation is None:
-        scores, errors = _cross_validated(rows, fit_path, rule.folds, generator)
+        scores, errors = cross_validated_scores(rows, fit_path, generator, rule.folds)
     elif rule.name == "stability":
         scores = _instability(rows, fit_path, rule.num_subsamples, generator)
     path = fit_path(np.arange(rows.num_rows))
@@ -177,11 +179,16 @@ def _means(values: NDArray[np.float64]) -> tuple[Scores, Scores]:
     return tuple(values.mean(1).tolist()), tuple(errors.tolist())
 
 
-def _cross_validated(
-    rows: RootRows, fit_path: FitPath, folds: int, generator: torch.Generator
+def cross_validated_scores(
+    rows: RootRows, fit_path: FitPath, generator: torch.Generator, folds: int = FOLDS
 ) -> tuple[Scores, Scores]:
-    """Held-out log pseudo-likelihood of every row; columns that are fixed in some part's training rows do not count."""
-    check_whole(folds, "folds", 2, rows.num_rows)
+    """The same of rows that are left out part by part, each under fits of the other parts.
+
+    Columns that are fixed in some part's training rows do not count.
+    """
+    if rows.num_rows < folds:
+        expected = f"at least {plural(folds, 'row')}, for as many parts are left out in turn to compare penalties"
+        raise out_of_range("data", expected, received=rows.num_rows)
     # Parts of shuffled rows, each scored by fits of the others.
     order = torch.randperm(rows.num_rows, generator=generator).numpy()
     parts = [np.sort(part) for part in np.array_split(order, folds)]

@@ -61,6 +61,8 @@ class FrameColumns(ColumnReading, total=False):
     interactions: str | Iterable[str | Iterable[str]]
 
 
+FOLDS = 5
+"""Parts of the rows that are left out in turn."""
 SCANNED_SIZE = 3
 _MOST_LISTED = 2 * 10**7
 
@@ -165,7 +167,7 @@ class L1Rule:
     """
 
     name: Literal["held-out", "ebic", "stability"] = "held-out"
-    folds: int = 5
+    folds: int = FOLDS
     gamma: float = 0.5
     num_subsamples: int = 20
     limit: float = 0.05

@@ -31,7 +31,7 @@ from ...core.words import (
     plural,
 )
 from ...data.counts import CountTable
-from ...errors import conflict, is_real, none_received, other_domain, refused, unexpected
+from ...errors import is_real, none_received, other_domain, refused, unexpected
 from ...plots.drawing import FAINT, FONT, INK, KINDS, SLATE, WIDTH, figure_of, plain_axes, wrapped
 from ...plots.hypergraph import plot_hypergraph
 from ...plots.intervals import plot_forest
@@ -45,7 +45,7 @@ from ..file import RootFile
 from ..frames import RootColumns
 from ..nodes.columns import Families, NodeFamilies
 from ..nodes.families import family_to_json
-from ..regress.choice import held_out_scores
+from ..regress.choice import cross_validated_scores, held_out_scores
 from ..regress.confirm import with_confirmed
 from ..regress.fit import fit_root_path
 from ..regress.options import RootSettings, checked_order
@@ -94,7 +94,8 @@ class PathStep:
         l1: the penalty, nats a row.
         num_terms: terms of two and more variables.
         train: pseudo-NLL of the training rows, nats a row.
-        validation: of the validation rows, over the columns that are not fixed in the training rows; None without any.
+        validation: of the validation rows, or without any of every fifth of the training rows under fits of the others,
+            over the columns that are not fixed in the rows learned from; None where nothing was compared.
         kkt_residual: largest of all nodes.
     """
 
@@ -166,8 +167,16 @@ class RootAnalysis(Study[Part]):
 
     @override
     def records(self) -> dict[str, RootFile]:
+        """The model, and where its sets were tested ``confirmed``, that of the sets that the rows confirm."""
+        models = {"model": self.fit, "confirmed": self.fit.confirmed}
+        return {name: self._record(fit) for name, fit in models.items() if fit is not None}
+
+    @override
+    def save_further(self, folder: Path) -> dict[str, str]:
+        return {} if self.fit.confirmed is None else {"confirmed model": "confirmed.safetensors"}
+
+    def _record(self, fit: RootFitResult) -> RootFile:
         # The file also holds the columns that are no part of the model.
-        fit = self.fit
         several: dict[str, Any] = {}
         if fit.families.common is None:
             each = {name: fit.families[fit.domain.index(name)] for name in fit.fixed_columns}
@@ -189,7 +198,7 @@ class RootAnalysis(Study[Part]):
             **several,
         }
         tensors = self.independent.tensors() | ({} if fit.scales is None else {"root_scales": fit.scales})
-        return {"model": with_errors(RootFile(fit.structure, fit.psi, fit.free_families, info, tensors), fit)}
+        return with_errors(RootFile(fit.structure, fit.psi, fit.free_families, info, tensors), fit)
 
     @override
     def law_name(self, name: str) -> str:
@@ -206,7 +215,7 @@ class RootAnalysis(Study[Part]):
         """What varies together, tests, single columns, and how it was estimated."""
         tests = _tests_of(self)
         if self.is_mixed:
-            effects = effects_section(RootEffects.of(self.records()["model"]).strongest_effects(STORED_LEVEL))
+            effects = effects_section(RootEffects.of(self._record(self.fit)).strongest_effects(STORED_LEVEL))
             drawn = fitted_section(self.fitted, self.judged_on)
             begin = [sets_section(self.fit, tests), effects, drawn, columns_section(self.fit)]
             sections = [section for section in begin if section is not None]
@@ -363,17 +372,18 @@ def analyse_roots(
         family: node family, or that of every column; rows of several are a table of kind ``real``. Or how columns of
             a data frame became these variables, whose names the page then has.
         order: largest root; by default 3, and 2 where columns have several families.
-        l1: penalty, or several: the best pseudo-likelihood of the validation rows is kept, of equals the largest.
+        l1: penalty, or several: that of the best pseudo-likelihood of the validation rows is kept, or without any of
+            every fifth of the training rows, left out in turn; of equals the largest.
         pairwise: also learn the model with pairs only.
         false_discovery_rate: of the sets that all training rows confirm, the confirmed model of ``fit``; None for none.
         learn: learns the training rows, called as ``learn(rows, penalties, family, order=...)``, such as
             :func:`~pyro_hoim.generalized_root.fit_root_path` with further arguments by :func:`functools.partial`.
-        seed: noted in the model file; learning is deterministic.
+        seed: shuffles the training rows into fifths, where they are left out in turn.
         title: of the data.
         about: sentences on the data.
 
     Raises:
-        InputError: no training rows, an unknown part, other columns, several penalties but no validation rows.
+        InputError: no training rows, or too few to leave some out; an unknown part, or other columns.
 
     Example:
         >>> from pyro_hoim.generalized_root import PoissonFamily
@@ -392,8 +402,6 @@ def analyse_roots(
             raise other_domain(f"parts[{name!r}]", "the columns of the training rows")
     if not penalties:
         raise none_received("l1", "at least one penalty")
-    if len(penalties) > 1 and validation is None:
-        raise conflict("l1", "a choice among several penalties needs validation rows, received none")
     # The largest root, with all penalties, and the sets that all training rows confirm.
     begin = time.perf_counter()
     columns = family if isinstance(family, RootColumns) else None
@@ -401,7 +409,15 @@ def analyse_roots(
     one = families.common or families
 
     def learned(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
-        return _chosen(learn(train, penalties, one, order=root), penalties, train, validation)
+        fits, scores = learn(train, penalties, one, order=root), None
+        if validation is not None:
+            scores = held_out_scores(fits, validation)[0]
+        elif len(penalties) > 1:
+            generator = torch.Generator().manual_seed(seed)
+            scores = cross_validated_scores(
+                fits[0].rows(train, root), lambda some: learn(train.rows(some), penalties, one, order=root), generator
+            )[0]
+        return _chosen(fits, penalties, train, scores)
 
     order = checked_order(order, families.each)
     fit, path = learned(order)
@@ -458,13 +474,10 @@ def _spread(train: CountTable, families: NodeFamilies) -> dict[str, float]:
 
 
 def _chosen(
-    fits: Sequence[RootFitResult], penalties: Sequence[float], train: CountTable, validation: CountTable | None
+    fits: Sequence[RootFitResult], penalties: Sequence[float], train: CountTable, held_out: Sequence[float] | None
 ) -> tuple[RootFitResult, tuple[PathStep, ...]]:
-    """The fit with the best validation score, of equals that of the largest penalty, and all steps."""
-    # Held-out scores where there are rows for them.
-    scores: Sequence[float | None] = [None] * len(fits)
-    if validation is not None:
-        scores, _ = held_out_scores(fits, validation)
+    """The fit with the best held-out score, of equals that of the largest penalty, and all steps."""
+    scores: Sequence[float | None] = [None] * len(fits) if held_out is None else held_out
     steps = tuple(
         PathStep(
             float(penalty),
@@ -480,7 +493,7 @@ def _chosen(
     # A score that is no number never wins.
     comparable = [i for i, score in enumerate(scores) if score is not None and not math.isnan(score)]
     if not comparable:
-        raise refused("l1", "no penalty has a score on the validation rows that is a number", code="other-domain")
+        raise refused("l1", "no penalty has a score on held-out rows that is a number", code="other-domain")
     return fits[max(comparable, key=lambda i: (scores[i], penalties[i]))], steps
 
 
@@ -629,9 +642,7 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
     left, right = figure.subplots(2, 1, sharex=True)
     left.plot(l1, [step.train for step in steps], "o-", color=KINDS[0], markersize=4, label="training")
     if all(step.validation is not None for step in steps):
-        left.plot(
-            l1, [step.validation or 0.0 for step in steps], "o-", color=KINDS[1], markersize=4, label="validation"
-        )
+        left.plot(l1, [step.validation or 0.0 for step in steps], "o-", color=KINDS[1], markersize=4, label="held out")
     right.plot(l1, [step.num_terms for step in steps], "o-", color=SLATE, markersize=4)
     for axes, up in ((left, "pseudo-NLL, nats per row"), (right, "tuples of two and more")):
         axes.set_xscale("log")
@@ -922,7 +933,7 @@ def _path(analysis: RootAnalysis) -> Section:
     section = Section("The penalty", is_folded=True)
     # One line per penalty, the kept one marked.
     section.table(
-        ["penalty", "interactions", "pseudo-NLL train", "pseudo-NLL validation", "largest residual"],
+        ["penalty", "interactions", "pseudo-NLL train", "pseudo-NLL held out", "largest residual"],
         [
             [
                 cell(s.l1, "{:g}".format),
@@ -938,7 +949,10 @@ def _path(analysis: RootAnalysis) -> Section:
     if all(math.isfinite(s.train) and math.isfinite(s.validation or 0.0) for s in analysis.path):
         drawing = penalty_path_figure(analysis.path, analysis.l1 or 0.0)
         section.figure(drawing, "Pseudo-NLL and number of interactions against the penalty")
-    section.note("The penalty with the lowest pseudo-NLL on the validation rows was kept.")
+    rows = (
+        "the validation rows" if "validation" in analysis.held else "every fifth of the training rows, left out in turn"
+    )
+    section.note(f"The penalty with the lowest pseudo-NLL on held-out rows was kept: {rows}.")
     return section
 
 

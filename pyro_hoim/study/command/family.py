@@ -162,6 +162,7 @@ class LogLinearFamily(Family):
     kind = LOG_LINEAR
     name = "log-linear model"
     short = "log-linear"
+    numbers = "cut"
     record = ModelFile
 
     @override

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, get_args
 
 from ...budgets import MAX_SAMPLED_ENTRIES, check_size
-from ...core.command.options import LABELLED, only, seconds
+from ...core.command.options import LABELLED, MAX_ORDER, only, seconds
 from ...core.command.rows import Fractions, LabelledPlan, Missing, Table
 from ...core.family import Asked, Option, Request
 from ...core.words import option, plural, rows_text
@@ -28,13 +28,7 @@ from ..learned import LearnedAnalysis, analyse_learned
 _SPLIT: Fractions = (0.35, 0.15, 0.5)
 
 LEARN_OPTIONS = (
-    Option(
-        "max_order",
-        "Variables of the largest interaction that may be learned.  [default: 3]",
-        kind="whole",
-        multiple=True,
-        metavar="K",
-    ),
+    MAX_ORDER,
     Option("refit", "Fit training and validation rows together at the end.", kind="flag"),
     Option(
         "heredity",

@@ -24,6 +24,7 @@ from pyro_hoim.generalized_root import (
     RootStructure,
     TruncatedPoissonFamily,
     analyse_roots,
+    choose_l1,
     draw_roots,
     fit_roots,
     load_roots,
@@ -126,6 +127,16 @@ def test_the_penalty_is_chosen_on_validation_rows():
     assert (found.judged_on, found.fit.order) == ("test", 3)
     assert analysis(2).pairwise is None
     assert max(size for _, size in found.pairwise.structure.keys) <= 2
+
+
+def test_without_validation_rows_the_penalty_is_that_of_choose_l1():
+    table, options = made_table(120), {"order": 2, "l1s": [0.2, 0.02], "refit": "all"}
+    found = analyse_roots({"train": table}, FAMILY, order=2, l1=[0.2, 0.02], seed=7)
+    chosen = choose_l1(table, family=FAMILY, generator=torch.Generator().manual_seed(7), **options)
+    assert [-step.validation for step in found.path] == pytest.approx(chosen.scores, rel=1e-12)
+    assert found.l1 == chosen.l1 and found.fit.psi.tolist() == chosen.fit.psi.tolist()
+    other = choose_l1(table, family=FAMILY, **options)  # control: other parts
+    assert [-step.validation for step in found.path] != pytest.approx(other.scores, rel=1e-12)
 
 
 def test_ties_go_to_the_larger_penalty():
@@ -296,8 +307,8 @@ def test_scores_of_rows():
         ({}, {}, "empty", "parts"),
         ({"train": 0}, {}, "empty", "parts"),
         ({"train": 5, "rest": 5}, {}, "unknown-choice", "parts"),
-        ({"train": 5}, {"l1": [0.1, 0.2]}, "conflict", "l1"),
-        ({"train": 5, "validation": 0}, {"l1": [0.1, 0.2]}, "conflict", "l1"),
+        ({"train": 4}, {"l1": [0.1, 0.2]}, "out-of-range", "data"),
+        ({"train": 4, "validation": 0}, {"l1": [0.1, 0.2]}, "out-of-range", "data"),
         ({"train": 5}, {"l1": []}, "empty", "l1"),
     ],
 )
