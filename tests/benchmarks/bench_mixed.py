@@ -397,13 +397,14 @@ def planted(
     row: minus the mean log density of every column given the others, summed, on as many rows more. "At 5 %" is the
     largest recall at which at most 5 % of the best sets are false, ours ranked by p-value or by the penalty at
     which they enter, and mgm's by weight. Pairs
-    inside planted triples are not false.
+    inside planted triples are not false. Found are pairs, and triples behind them where some are planted.
     """
     report = Report("law|strength|program|found|false share|recall at 5 %|nats a row|s")
     missed, wrong, lost = Counter(), Counter(), {}
     for law, strength in itertools.product(laws, strengths):
         kinds = [kind for kind in KINDS[law] if kind not in without]
-        rows, order = {}, 3 if triples else 2
+        rows, sizes = {}, {2: pairs, 3: triples} if triples else {2: pairs}
+        order = max(sizes)
         for run in range(seed, seed + runs):
             model = plant(law, kinds, number, pairs, triples, strength, run)
             table, log_probs = model.drawn(2 * num, run)
@@ -419,7 +420,8 @@ def planted(
             for name, found in done.items():
                 false = sum(not any(one <= other for other in model.truth) for one in found.kept)
                 rows.setdefault(name, []).append((
-                    len(found.kept & model.truth), false / max(1, len(found.kept)),
+                    [sum(len(one) == size for one in found.kept & model.truth) for size in sizes],
+                    false / max(1, len(found.kept)),
                     recall_at(found.ranked, model.truth, SHARE), -found.by_column.sum() - best.sum(), found.seconds,
                 ))  # fmt: skip
                 print(law, strength, run, name, rows[name][-1], file=sys.stderr, flush=True)
@@ -429,7 +431,9 @@ def planted(
         for name, values in rows.items():
             hits, shares, recalls, nats, seconds = map(np.array, zip(*values, strict=True))
             report.row(
-                law, f"{strength:g}", name, f"{hits.mean():.1f} of {len(model.truth)}", spread(shares),
+                law, f"{strength:g}", name,
+                ", ".join(f"{one:.1f} of {of}" for one, of in zip(hits.mean(0), sizes.values(), strict=True)),
+                spread(shares),
                 spread(recalls, 2), f"law + {spread(nats)}", f"{seconds.mean():.1f}",
             )  # fmt: skip
     lines = report.lines()

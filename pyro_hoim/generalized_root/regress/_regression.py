@@ -28,6 +28,8 @@ _ARMIJO = 1e-4
 _SMALLEST_STEP = 2.0**-40
 _SWEEPS = 1000
 _LONG, _MOST_EXACT = 50, 300  # sweeps, and features, of models that are solved exactly
+_DENSE, _CELLS = 0.05, 2**21  # share of entries of rows that are multiplied as dense ones, so many cells at a time
+_FEW, _MOST_GROUPED, _NEWTON = 10, 1000, 5  # sweeps, features and steps of models of groups solved by their matrix
 _ROUNDING, _JUMPS = 1e-14, 1e-9  # share of the objective; bounds jump where a subdomain moves
 _RIDGE = 1e-13  # of the diagonal; covariances at large means are singular within rounding
 _IDLE = 10  # steps that lower neither objective nor violation beyond rounding
@@ -254,10 +256,13 @@ class Regression:
     def point(self, coefficients: Floats) -> Point:
         """Objective with gradient and moments; where the objective is infinite the rest means nothing."""
         value, mean, covariance = self.moments(coefficients, 2)
+        return Point(coefficients, self._total(value, coefficients), self._gradients(mean), mean, covariance)
+
+    def _gradients(self, mean: Floats) -> Floats:
+        """Gradients of the smooth part (F,) where the roots have these means."""
         gradients, weighted = np.empty(len(self)), self.weights[:, None] * mean
         feature_gradients(*self._columns, weighted if self.groups is None else weighted.reshape(-1, 1), gradients)
-        gradients -= self.linear
-        return Point(coefficients, self._total(value, coefficients), gradients, mean, covariance)
+        return gradients - self.linear
 
     def slope(self, point: Point, step: Floats) -> float:
         """Change of the objective by a step, of its smooth part to first order."""
@@ -337,8 +342,8 @@ def _published_step(regression: Regression, point: Point) -> Point | None:
     # The quadratic model over free features, its eigenvalues raised.
     c, g = point.coefficients, point.gradients
     free = np.flatnonzero((c != 0.0) | (np.abs(g) > regression.l1))
-    columns = regression.starts, regression.places, regression.values, regression.orders
-    whole = curvature_matrix(*columns, regression.weights[:, None, None] * point.covariance)
+    hessians = regression.weights[:, None, None] * point.covariance
+    whole = curvature_matrix(regression.starts, regression.lines, regression.values, hessians)
     values, vectors = np.linalg.eigh(whole[np.ix_(free, free)])
     curvature = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
     step: Floats = np.zeros(len(c))
@@ -364,10 +369,15 @@ def _direction(regression: Regression, point: Point, tolerance: float) -> Floats
     step = np.empty(len(regression))
     hessians = regression.weights[:, None, None] * point.covariance
     if (groups := regression.groups) is not None:
-        descend_groups(
-            regression.starts, regression.lines, regression.values, groups.starts, groups.penalties, point.gradients,
-            hessians, point.coefficients, tolerance, _SWEEPS, step,
+        lines = regression.starts, regression.lines, regression.values
+        is_small = len(regression) <= _MOST_GROUPED
+        sweeps = descend_groups(
+            *lines, groups.starts, groups.penalties, point.gradients, hessians, point.coefficients, tolerance,
+            _FEW if is_small else _SWEEPS, step,
         )  # fmt: skip
+        if is_small and sweeps == _FEW:
+            curvature = curvature_matrix(*lines, hessians)
+            return grouped_minimum(point.gradients, curvature, groups, point.coefficients, step, tolerance)
         return step
     columns = regression.starts, regression.places, regression.values, regression.orders
     is_small = len(regression) <= _MOST_EXACT
@@ -376,7 +386,7 @@ def _direction(regression: Regression, point: Point, tolerance: float) -> Floats
         _LONG if is_small else _SWEEPS, step,
     )  # fmt: skip
     if is_small and sweeps == _LONG:
-        curvature = curvature_matrix(*columns, hessians)
+        curvature = curvature_matrix(regression.starts, regression.lines, regression.values, hessians)
         return penalised_minimum(point.gradients, curvature, regression.l1, point.coefficients, step, tolerance)
     return step
 
@@ -398,13 +408,22 @@ def _line_search(regression: Regression, point: Point, step: Floats, gain: float
     return None
 
 
-def curvature_matrix(starts: Integers, places: Integers, values: Floats, orders: Integers, hessians: Floats) -> Floats:
-    """Hessian (F, F) of an objective in its coefficients."""
+def curvature_matrix(starts: Integers, lines: Integers, values: Floats, hessians: Floats) -> Floats:
+    """Hessian (F, F) of an objective in its coefficients; lines are row times k plus order of every entry."""
     rows, k, _ = hessians.shape
-    lines = places * k + np.repeat(orders, np.diff(starts))
-    features: Any = scipy.sparse.csc_matrix((values, lines, starts), shape=(rows * k, len(orders)))
-    blocks: Any = scipy.sparse.bsr_matrix((hessians, np.arange(rows), np.arange(rows + 1)), shape=(rows * k, rows * k))
-    return cast("Floats", (features.T @ (blocks @ features)).toarray())
+    num = len(starts) - 1
+    features: Any = scipy.sparse.csc_matrix((values, lines, starts), shape=(rows * k, num))
+    if len(values) < _DENSE * rows * k * num:
+        blocks: Any = scipy.sparse.bsr_matrix((hessians, np.arange(rows), np.arange(rows + 1)), shape=(rows * k,) * 2)
+        return cast("Floats", (features.T @ (blocks @ features)).toarray())
+    # Products of dense rows, some at a time.
+    by_row, total = features.tocsr(), np.zeros((num, num))
+    most = max(1, _CELLS // (k * num))
+    for first in range(0, rows, most):
+        dense = by_row[first * k : (first + most) * k].toarray()
+        bent = hessians[first : first + most] @ dense.reshape(-1, k, num)
+        total += dense.T @ bent.reshape(-1, num)
+    return total
 
 
 def penalised_minimum(
@@ -463,6 +482,76 @@ def penalised_minimum(
         active[new] = True
         signs[new] = -np.sign(slope[new])
     return np.where(is_free, point / scale - coefficients, 0.0)
+
+
+def grouped_minimum(
+    gradients: Floats, curvature: Floats, groups: Groups, coefficients: Floats, start: Floats, tolerance: float
+) -> Floats:
+    r"""Step s that minimises :math:`g \cdot s + \tfrac12 s^T H s + \sum_g \lambda_g \lVert (c + s)_g\rVert`.
+
+    Sweeps over groups find those that are not zero, and in turn with them Newton's steps their coefficients, for which
+    sweeps alone take long where features are nearly collinear. As :func:`penalised_minimum`, which is that of groups of
+    one.
+    """
+    # Sweeps read features: those whose products are the matrix.
+    num = len(gradients)
+    root = np.ascontiguousarray(_square_root(curvature).T).reshape(-1)
+    starts, lines = np.arange(num + 1) * num, np.tile(np.arange(num), num)
+    ones, move = np.ones((num, 1, 1)), np.empty(num)
+    point = coefficients + start
+    for _ in range(_SWEEPS // _LONG):
+        slopes = gradients + curvature @ (point - coefficients)
+        sweeps = descend_groups(
+            starts, lines, root, groups.starts, groups.penalties, slopes, ones, point, tolerance, _LONG, move
+        )
+        point = point + move
+        if sweeps < _LONG:
+            break
+        for _ in range(_NEWTON):
+            slopes = gradients + curvature @ (point - coefficients)
+            if groups.violations(point, slopes).max() <= tolerance:
+                return point - coefficients
+            point = point + _smooth_step(slopes, curvature, groups, point)
+    return point - coefficients
+
+
+def _square_root(matrix: Floats) -> Floats:
+    """A matrix R with R^T R equal to a positive semidefinite one."""
+    try:
+        return scipy.linalg.cholesky(matrix + _RIDGE * np.diag(np.diag(matrix)))
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(matrix)
+        return np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+
+
+def _smooth_step(slopes: Floats, curvature: Floats, groups: Groups, point: Floats) -> Floats:
+    """Newton's step of the groups that are not zero, or the best part of it; 0 where none lowers the model."""
+    norms, sizes = groups.norms(point), np.diff(groups.starts)
+    inside = np.flatnonzero(np.repeat((norms > 0) | (groups.penalties == 0), sizes) & (np.diag(curvature) > 0))
+    # The penalty of a group bends across its direction alone.
+    pull = groups.penalties / np.where(norms > 0, norms, 1.0)
+    units = point / np.repeat(np.where(norms > 0, norms, 1.0), sizes)
+    matrix = curvature.copy()
+    for g in np.flatnonzero(pull * norms).tolist():
+        part = slice(groups.starts[g], groups.starts[g + 1])
+        matrix[part, part] += pull[g] * (np.eye(sizes[g]) - np.outer(units[part], units[part]))
+    matrix = matrix[np.ix_(inside, inside)]
+    scale = np.sqrt(np.diag(matrix))
+    matrix = matrix / scale[:, None] / scale
+    matrix[np.diag_indices_from(matrix)] += _RIDGE
+    wanted = -(slopes + np.repeat(pull, sizes) * point)[inside]
+    step = np.zeros(len(point))
+    step[inside] = _solved(matrix, wanted / scale) / scale
+    # The whole step, halves of it, and where groups would turn round those at which one becomes zero.
+    moves = [size * step for size in 0.5 ** np.arange(5.0)]
+    along = np.add.reduceat(units * step, groups.starts[:-1])
+    for g in np.flatnonzero((pull * norms > 0) & (along < -norms)).tolist():
+        move, part = -norms[g] / along[g] * step, slice(groups.starts[g], groups.starts[g + 1])
+        move[part] = -point[part]
+        moves.append(move)
+    changes = [slopes @ move + 0.5 * move @ (curvature @ move) + groups.rise(point, move) for move in moves]
+    best = int(np.argmin(changes))
+    return moves[best] if changes[best] < 0.0 else np.zeros(len(point))
 
 
 def _between(start: Floats, end: Floats, share: float, crossing: Integers) -> Floats:
@@ -563,6 +652,14 @@ class WorkingSet(Regression):
         self.starts = np.concatenate([np.arange(c) * count, c * count + self._starts])
         self.places = np.concatenate([np.tile(np.arange(count), c), self.row_map[self._rows]])
         self.values = np.concatenate([np.ones(c * count), self._values])
+
+    def extended(self, point: Point, before: Integers) -> Point:
+        """A point of the features without the last ones, whose coefficients are 0; ``before`` is the row map then."""
+        place = np.empty(len(self.weights), np.int64)
+        place[self.row_map] = before
+        mean, covariance = point.mean[place], point.covariance[place]
+        coefficients = np.concatenate([point.coefficients, np.zeros(len(self) - len(point.coefficients))])
+        return Point(coefficients, point.objective, self._gradients(mean), mean, covariance)
 
     def log_density(self, coefficients: Floats) -> Floats:
         """Log density eta . T - A(eta) of the node in all rows, without the base measure, (n,)."""

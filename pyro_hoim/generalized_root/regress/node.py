@@ -146,15 +146,19 @@ class _NodeSolver:
         padded[:, : size - 1] = tuples
         return padded, gradients
 
-    def extend(self, point: Point, keys: Integers, others: Integers, start: Floats | None = None) -> Point:
-        """Add features with coefficients (default 0)."""
+    def add(self, keys: Integers, others: Integers) -> None:
+        """Add features to the working set."""
         # Features by their keys in the search space.
         orders = np.array([self.space.keys[k][0] - 1 for k in keys], dtype=np.int64)
         sizes = np.array([self.space.keys[k][1] - 1 for k in keys], dtype=np.int64)
         l1 = np.array([self.space.l1[k] for k in keys], dtype=np.float64)
         self.working.add(keys, orders, sizes, others, l1)
-        new = np.zeros(len(keys)) if start is None else start
-        return self.working.point(np.concatenate([point.coefficients, new]))
+
+    def extend(self, point: Point, keys: Integers, others: Integers) -> Point:
+        """The point with further features, whose coefficients are 0."""
+        before = self.working.row_map
+        self.add(keys, others)
+        return self.working.extended(point, before)
 
     def solve(self, warm: NodeSolution | None, slack: float) -> tuple[Point, float]:
         tolerance = self.settings.tolerance
@@ -167,7 +171,8 @@ class _NodeSolver:
         # A warm start brings its features along, and what the strong rule adds to them.
         if warm is not None:
             keys, others, start, coefficients = self._warm_groups(warm)
-            point = self.extend(working.point(start), keys, others, coefficients)
+            self.add(keys, others)
+            point = working.point(np.concatenate([start, coefficients]))
             (keys, others, _), _ = self.scan(point, slack)
             if len(keys):
                 point = self.extend(point, keys, others)
@@ -323,8 +328,8 @@ class _GroupSolver(_NodeSolver):
         return sets[keep], np.sqrt(squares[keep])
 
     @override
-    def extend(self, point: Point, keys: Integers, others: Integers, start: Floats | None = None) -> Point:
-        """Add groups by key and units; the start holds coefficients of all their features."""
+    def add(self, keys: Integers, others: Integers) -> None:
+        """Add groups by key and units, and their features to the working set."""
         rows, features, places = self.rows, list[tuple[int, int, int]](), list[tuple[int, ...]]()
         for key, members in zip(keys.tolist(), others.tolist(), strict=True):
             j, size = self.space.keys[key]
@@ -344,8 +349,6 @@ class _GroupSolver(_NodeSolver):
         columns = np.array(places, dtype=np.int64).reshape(-1, self.width)
         self.working.add(keys, orders, sizes - 1, columns, np.zeros(len(keys)), roots)
         self._regroup()
-        new = np.zeros(len(keys)) if start is None else start
-        return self.working.point(np.concatenate([point.coefficients, new]))
 
     @override
     def _warm_groups(self, warm: NodeSolution) -> tuple[Integers, Integers, Floats, Floats]:

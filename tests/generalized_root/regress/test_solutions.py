@@ -14,8 +14,8 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from pyro_hoim import ConvergenceWarning, CountTable
 from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily, node_family
-from pyro_hoim.generalized_root.regress._kernels import descend, scan_pairs, screened_columns
-from pyro_hoim.generalized_root.regress._regression import curvature_matrix, penalised_minimum
+from pyro_hoim.generalized_root.regress._kernels import descend, descend_groups, scan_pairs, screened_columns
+from pyro_hoim.generalized_root.regress._regression import Groups, curvature_matrix, grouped_minimum, penalised_minimum
 from pyro_hoim.testing import raises
 
 
@@ -312,11 +312,11 @@ def uniform_counts(top):
     return np.stack([rng.integers(0, high, 50) for high in (5, 10**6, int(top))], 1).astype(float)
 
 
-def quadratic(seed, size=12):
-    """A model with condition number 1e10: columns that are powers of one variable, in very different units."""
+def quadratic(seed, size=12, spread=2):
+    """A nearly singular model: columns that are powers of one variable, in units that differ by powers of ten."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(0.5, 1.0, 60)
-    features = np.stack([x**p for p in range(size)], 1) * 10.0 ** rng.uniform(-2, 2, size)
+    features = np.stack([x**p for p in range(size)], 1) * 10.0 ** rng.uniform(-spread, spread, size)
     target = np.sin(5 * x)
     return features, -features.T @ target / 60, features.T @ features / 60
 
@@ -336,28 +336,65 @@ def test_ill_conditioned_models_are_solved_exactly_where_coordinate_descent_is_n
     gradients = gradients + curvature @ coefficients
     starts, places = np.arange(size + 1) * 60, np.tile(np.arange(60), size)
     orders, weights = np.zeros(size, np.int64), np.full((60, 1, 1), 1 / 60)
-    columns = (starts, places, np.ascontiguousarray(features.T).reshape(-1), orders)
+    columns = (starts, places, np.ascontiguousarray(features.T).reshape(-1))
     np.testing.assert_allclose(curvature_matrix(*columns, weights), curvature, rtol=1e-12)
     step = np.empty(size)
-    descend(*columns, gradients, weights, l1, coefficients, 1e-9, 1000, step)
+    descend(*columns, orders, gradients, weights, l1, coefficients, 1e-9, 1000, step)
     assert violation(gradients + curvature @ step, l1, coefficients + step) > 1e-8  # negative control
     found = penalised_minimum(gradients, curvature, l1, coefficients, step, 1e-9)
     slope = gradients + curvature @ found
     assert violation(slope, l1, coefficients + found) < 1e-8
 
 
-def test_curvature_matrix_with_several_roots_against_dense_products():
+@pytest.mark.parametrize("seed", range(5))
+def test_ill_conditioned_models_of_groups_are_solved_where_descent_is_not(seed):
+    features, gradients, curvature = quadratic(seed, spread=0)
+    size = len(gradients)
+    ends = np.array([0, 1, 4, 5, 9, size])
+    groups = Groups(ends, np.array([0.0, 1e-3, 1e-3, 1e-3, 2e-3]))
+    coefficients = np.random.default_rng(seed).normal(size=size)
+    gradients = gradients + curvature @ coefficients
+    columns = np.arange(size + 1) * 60, np.tile(np.arange(60), size), np.ascontiguousarray(features.T).reshape(-1)
+
+    def furthest(step):
+        return float(groups.violations(coefficients + step, gradients + curvature @ step).max())
+
+    step = np.empty(size)
+    weights = np.full((60, 1, 1), 1 / 60)
+    descend_groups(*columns, *(ends, groups.penalties), gradients, weights, coefficients, 1e-9, 1000, step)
+    assert furthest(step) > 1e-8  # negative control
+    assert furthest(grouped_minimum(gradients, curvature, groups, coefficients, step, 1e-9)) < 1e-8
+
+
+def test_groups_of_one_have_the_minimum_of_the_l1_penalty():
+    for seed in range(5):
+        features, gradients, curvature = quadratic(seed, size=6)
+        l1 = np.full(6, 1e-3)
+        coefficients = np.random.default_rng(seed).normal(size=6)
+        gradients = gradients + curvature @ coefficients
+        given = coefficients, np.zeros(6), 1e-12
+        step = grouped_minimum(gradients, curvature, Groups(np.arange(7), l1), *given)
+        exact = penalised_minimum(gradients, curvature, l1, *given)
+        np.testing.assert_allclose(features @ step, features @ exact, atol=1e-8)
+        assert ((coefficients + step == 0) == (coefficients + exact == 0)).all()
+        assert (coefficients + step == 0).any()
+
+
+@pytest.mark.parametrize("present", [0.6, 0.02])  # dense and sparse
+def test_curvature_matrix_with_several_roots_against_dense_products(present):
     rng = np.random.default_rng(3)
-    dense, orders = rng.normal(size=(7, 4)), np.array([0, 1, 1, 2])
-    dense[rng.random((7, 4)) < 0.4] = 0.0
-    factors = rng.normal(size=(7, 3, 3))
+    num = 400
+    dense, orders = rng.normal(size=(num, 4)), np.array([0, 1, 1, 2])
+    dense[rng.random((num, 4)) >= present] = 0.0
+    factors = rng.normal(size=(num, 3, 3))
     hessians = factors @ factors.transpose(0, 2, 1)
     places = [np.flatnonzero(dense[:, f]) for f in range(4)]
     starts = np.concatenate([[0], np.cumsum([len(p) for p in places])])
     values = np.concatenate([dense[p, f] for f, p in enumerate(places)])
-    found = curvature_matrix(starts, np.concatenate(places), values, orders, hessians)
+    lines = np.concatenate([p * 3 + order for p, order in zip(places, orders, strict=True)])
+    found = curvature_matrix(starts, lines, values, hessians)
     expected = np.einsum("nf,ng,nfg->fg", dense, dense, hessians[:, orders[:, None], orders])
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("order", [2, pytest.param(3, marks=pytest.mark.slow)])
