@@ -806,7 +806,7 @@ class JointRegression(Regression):
         order = np.argsort(feature, kind="stable")
         self.starts = np.concatenate([[0], np.cumsum(np.bincount(feature, minlength=len(terms)))]).astype(np.int64)
         self.places, self.values = np.concatenate(places)[order], np.concatenate(values)[order]
-        self._lines = np.concatenate(lines)[order] if lines else self.places
+        self._lines = np.concatenate(lines)[order] if lines else super().lines
 
     @property
     @override
