@@ -58,7 +58,8 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
     """Compile every kernel of the library, so that no later call waits for one.
 
     Small problems are sent through all samplers, exact backends and fits, in both precisions. Needed once per machine
-    and installed version; a second call compiles nothing and takes a few seconds.
+    and installed version; a second call compiles nothing and takes a few seconds. What hardly anyone asks for is
+    compiled when first used: Gibbs sampling of blocks beside a variable of more than 256 levels.
 
     Args:
         jobs: processes that compile at once; None for as many as there are processors, but at most four, which is the
@@ -123,10 +124,10 @@ def _compile(parts: Sequence[str]) -> list[str]:
 
 
 def _table_chains() -> None:
-    """Gibbs chains by look-ups, of sites, of listed blocks and of trees; codes of one and of four bytes."""
-    for levels, precisions in ((9, (torch.float32, torch.float64)), (300, (torch.float32,))):
-        for precision, blocks in itertools.product(precisions, ("sites", "interactions", "trees")):
-            _gibbs_chains(levels, "tables", precision, blocks)
+    """Gibbs chains by look-ups, of sites, of listed blocks and of trees; codes of four bytes by sites alone."""
+    for precision, blocks in itertools.product((torch.float32, torch.float64), ("sites", "interactions", "trees")):
+        _gibbs_chains(9, "tables", precision, blocks)
+    _gibbs_chains(300, "tables", torch.float32, "sites")
 
 
 def _product_chains() -> None:
@@ -255,6 +256,12 @@ def _root_models() -> None:
         chains = RootChains(energy, 2)
         chains.sweep(1)
         chains.log_q()
+    # A category beside a family whose draws are not compiled.
+    domain = Domain([Variable(name, kind="count") for name in "abc"])
+    structure = RootStructure(domain, {(1, 1): [("a",), ("b",), ("c",)]})
+    beside = [geometric, IndicatorFamily("d"), IndicatorFamily("d")]
+    psi = torch.tensor([-1.0, 0.0, 0.0], dtype=torch.float64)
+    RootChains(GeneralizedRootEnergy(structure, psi, beside), 2).sweep(1)
 
 
 def _structures() -> None:

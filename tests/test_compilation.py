@@ -23,19 +23,29 @@ PACKAGE = Path(pyro_hoim.__file__).parent
 
 
 def called_from_python():
-    """Compiled functions that modules which are not compiled import."""
+    """Compiled functions that modules which are not compiled import, or that plain functions beside them name."""
     found = {}
     for file in sorted(PACKAGE.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
-        if file.stem.endswith("kernels") or "kernels" not in text:
-            continue
         package = ["pyro_hoim", *file.relative_to(PACKAGE).parts[:-1]]
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("kernels") and node.level:
-                name = ".".join([*package[: len(package) - node.level + 1], node.module or ""])
-                values = {alias.name: getattr(importlib.import_module(name), alias.name) for alias in node.names}
-                found |= {f"{name}.{key}": value for key, value in values.items() if isinstance(value, CPUDispatcher)}
+        if file.stem.endswith("kernels"):
+            module = importlib.import_module(".".join([*package, file.stem]))
+            for node in ast.parse(text).body:
+                if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+                    names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+                    values = {name: getattr(module, name, None) for name in sorted(names)}
+                    found |= {f"{value.__module__}.{name}": value for name, value in values.items() if is_kernel(value)}
+        elif "kernels" in text:
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("kernels") and node.level:
+                    name = ".".join([*package[: len(package) - node.level + 1], node.module or ""])
+                    values = {alias.name: getattr(importlib.import_module(name), alias.name) for alias in node.names}
+                    found |= {f"{name}.{key}": value for key, value in values.items() if is_kernel(value)}
     return found
+
+
+def is_kernel(value):
+    return isinstance(value, CPUDispatcher)
 
 
 def test_every_kernel_that_python_calls_is_compiled_and_a_second_time_none():
@@ -44,6 +54,12 @@ def test_every_kernel_that_python_calls_is_compiled_and_a_second_time_none():
     compilation.warm_up(1)
     assert [name for name, function in functions.items() if not function.signatures] == []
     assert compilation.warm_up(1).kernels == ()
+
+
+def test_whatever_python_calls_has_an_entry():
+    inner = [name for name, function in called_from_python().items() if function.targetoptions["no_cpython_wrapper"]]
+    assert inner == []
+    assert _jit.write.targetoptions["no_cpython_wrapper"]  # the control
 
 
 def fresh(name):

@@ -5,15 +5,42 @@ from __future__ import annotations
 import logging
 from typing import Any, cast
 
-from numba import njit
+import numba
 from numba.core import event
 
-__all__ = ["njit"]  # kernels take it from here, so that the notice is registered
+__all__ = ["njit", "write"]  # kernels take them from here, so that the notice is registered
 
 NOTICE = (
     "compiling numerical kernels, which takes some seconds each and happens once per machine "
     "(pyro_hoim.warm_up() compiles them all beforehand)"
 )
+
+
+def njit(function: Any = None, **options: Any) -> Any:
+    """Numba's ``njit``, without the code that nothing calls: pointers for C, and entries from Python.
+
+    Options with ``cache=True`` and a public name are of a function that Python calls; others are of functions that are
+    called by compiled ones alone, and Python must not call them.
+    """
+    if function is not None:
+        return numba.njit(function)
+
+    def compiled(function: Any) -> Any:
+        is_inner = not options.get("cache") or function.__name__.startswith("_")
+        options_of_all: dict[str, Any] = {"no_cfunc_wrapper": True, "no_cpython_wrapper": is_inner, **options}
+        return numba.njit(**options_of_all)(function)
+
+    return compiled
+
+
+@njit(nogil=True)
+def write(target: Any, source: Any) -> None:
+    """The entries of a source (n,) over the first n of a target (at least n,).
+
+    A slice that is set to an array tests their shapes, and to compile its message takes longer than most kernels do.
+    """
+    for j in range(len(source)):
+        target[j] = source[j]
 
 
 def kernel_of(event: event.Event) -> str | None:

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from ..compute.jit import njit
+from ..compute.jit import njit, write
 from ..compute.vectors import bit_count
 
 _ONE = np.uint64(1)
@@ -77,7 +77,7 @@ def order_of_least_fill(pairs, cards, ties, most, order):
         if cells[best] > most:
             return largest
         # Other variables lose the pairs of their neighbours that are joined now.
-        clique[:] = graph[best]
+        write(clique, graph[best])
         count = _listed(clique, around)
         for a in range(count):
             u = around[a]

@@ -45,5 +45,5 @@ def least_fill(
     ties = np.arange(len(variables)) if random is None else random.permutation(len(variables))
     order = np.zeros(len(variables), dtype=np.int64)
     levels = np.array([cards[v] for v in variables], dtype=np.int64)
-    largest = float(order_of_least_fill(inside, levels, ties, most, order))
+    largest = float(order_of_least_fill(inside, levels, ties, float(most), order))
     return [variables[k] for k in order.tolist()], largest

@@ -10,13 +10,13 @@ import warnings
 
 import numpy as np
 from harness import Report, main, part
+from numba import njit
 from scipy.special import xlogy
 from scipy.stats import chi2, kstest
 from test_bootstrap import independent_law, order_model, statistics_of
 from test_conditional import SHAPES, expected_of, model, randomised, small_fibre, truth_of
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, goodness_of_fit
-from pyro_hoim.compute.jit import njit
 from pyro_hoim.log_linear import EdgeTester, likelihood_ratio_test, term_tests
 from pyro_hoim.log_linear.goodness import fibre as module
 from pyro_hoim.log_linear.goodness.fibre import Fibre

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from ...compute.jit import njit
+from ...compute.jit import njit, write
 from .bound_kernels import COUNT, REAL, find_windows
 from .integrability_kernels import is_integrable
 
@@ -113,9 +113,10 @@ def merge(old, value, mean, cov, order, part, part_mean, part_cov):
     k = part_mean.shape[0]
     if not old:
         if order > 0:
-            mean[:] = part_mean
+            write(mean, part_mean)
         if order > 1:
-            cov[:] = part_cov
+            for i in range(k):
+                write(cov[i], part_cov[i])
         return part
     if part == -np.inf:
         return value

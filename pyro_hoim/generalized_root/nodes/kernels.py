@@ -96,7 +96,7 @@ def _scan(eta, tables, have, limit, s):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _count_values(eta, limit, order, value, mean, cov, error, floors):
+def count_values(eta, limit, order, value, mean, cov, error, floors):
     """Sums over counts below a limit at eta (n, k); floors (n, 2): NaN where the sum is complete, else largest logs."""
     n, k = eta.shape
     tables = np.empty((k + 2, limit))
@@ -142,7 +142,7 @@ def _count_values(eta, limit, order, value, mean, cov, error, floors):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _far_values(eta, powers, maximum, order, value, mean, cov, error, floors):
+def far_values(eta, powers, maximum, order, value, mean, cov, error, floors):
     """Add larger counts to the rows whose sum is not complete."""
     k = eta.shape[1]
     no_mean, no_cov = np.empty(k), np.empty((k, k))
@@ -197,7 +197,7 @@ def _evaluated(code: int, maximum: float, eta: Floats, order: int, value: Floats
         number_values(code, eta, powers, order, value, mean, cov, error)
         return error
     limit = int(min(float(TABLE), maximum + 1.0))
-    _count_values(eta, limit, order, value, mean, cov, error, floors)
+    count_values(eta, limit, order, value, mean, cov, error, floors)
     if maximum >= TABLE and not np.isnan(floors[:, 0]).all():
-        _far_values(eta, powers, maximum, order, value, mean, cov, error, floors)
+        far_values(eta, powers, maximum, order, value, mean, cov, error, floors)
     return error

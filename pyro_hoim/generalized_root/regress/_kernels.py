@@ -7,7 +7,7 @@ is the product of one root over some other variables; its column is nonzero wher
 
 import numpy as np
 
-from ...compute.jit import njit
+from ...compute.jit import njit, write
 
 _CELLS = 2**21
 
@@ -64,11 +64,11 @@ def feature_columns(indptr, rows, roots, num_rows, orders, sizes, others):
             capacity = 2 * (start + count)
             wider_rows = np.empty(capacity, np.int64)
             wider_values = np.empty(capacity)
-            wider_rows[:start] = all_rows[:start]
-            wider_values[:start] = all_values[:start]
+            write(wider_rows, all_rows[:start])
+            write(wider_values, all_values[:start])
             all_rows, all_values = wider_rows, wider_values
-        all_rows[start : start + count] = some_rows[:count]
-        all_values[start : start + count] = some_values[:count]
+        write(all_rows[start:], some_rows[:count])
+        write(all_values[start:], some_values[:count])
         starts[f + 1] = start + count
     return starts, all_rows[: starts[num]].copy(), all_values[: starts[num]].copy()
 
@@ -161,7 +161,7 @@ def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
     block = max(1, min(num, _CELLS // num))
     total = np.zeros((block, num))
     place_of = np.zeros_like(row_end)
-    place_of[1:] = row_end[:-1]
+    write(place_of[1:], row_end[:-1])
     capacity = 256
     count = 0
     first = np.empty(capacity, np.int64)
@@ -194,9 +194,9 @@ def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
                         wider_first = np.empty(capacity, np.int64)
                         wider_second = np.empty(capacity, np.int64)
                         wider_value = np.empty(capacity)
-                        wider_first[:count] = first
-                        wider_second[:count] = second
-                        wider_value[:count] = value
+                        write(wider_first, first)
+                        write(wider_second, second)
+                        write(wider_value, value)
                         first, second, value = wider_first, wider_second, wider_value
                     first[count] = t
                     second[count] = r
@@ -313,7 +313,7 @@ def group_blocks(starts, lines, values, group_starts, hessians, roots, vectors):
             vectors[offset] = 1.0
         else:
             some, matrix = np.linalg.eigh(block)
-            roots[first : first + size] = some
+            write(roots[first:], some)
             for a in range(size):
                 for b in range(size):
                     vectors[offset + a * size + b] = matrix[a, b]

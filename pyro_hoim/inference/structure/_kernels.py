@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ...compute.jit import njit
+from ...compute.jit import njit, write
 
 # Modes of many log-linear posteriors over one table by Newton's method (Numba, CPU). Imported when first needed.
 
@@ -143,7 +143,7 @@ def newton_modes(
                     break
                 share *= 0.5
             value = value_there
-            point[:] = trial
+            write(point, trial)
             if is_done:
                 break
         for i in range(size):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compute.jit import njit
+from ...compute.jit import njit, write
 
 _ONE = np.uint64(1)
 _AXES = 8  # variables of two and more levels in one block
@@ -18,7 +18,8 @@ def _room(array, count) -> Any:
     if count <= len(array):
         return array
     larger = np.zeros((max(count, 2 * len(array)), array.shape[1]), dtype=array.dtype)
-    larger[: len(array)] = array
+    for i in range(len(array)):
+        write(larger[i], array[i])
     return larger
 
 
@@ -40,7 +41,7 @@ def _divide(bucket, items, pool, levels, most, masks, sizes, group):
     for i in range(count):
         for k in range(items[bucket[i], 2], items[bucket[i], 2] + items[bucket[i], 3]):
             cells[i] *= levels[pool[k, 0]]
-    bucket[:] = bucket[np.argsort(-cells, kind="mergesort")]
+    write(bucket, bucket[np.argsort(-cells, kind="mergesort")])
     groups = 0
     for i in range(count):
         item, best, growth = items[bucket[i]], -1, np.inf
@@ -102,7 +103,8 @@ def divided(pointer, members, cards, order, most):
     """
     size = len(order)
     rank, levels = np.full(len(cards), -1, dtype=np.int64), cards[order]
-    rank[order] = np.arange(size)
+    for i in range(size):
+        rank[order[i]] = i
     items, pool, end = _tables(pointer, members, cards, rank)
     count, words = len(pointer) - 1, (size + 63) // 64
     # Tables, then messages, wait in the bucket of their first variable, as lists.
@@ -295,11 +297,12 @@ def arranged(items, pool, nodes, inputs, buckets, levels, starts, num_terms, mos
             slot = _slot(numbers, keys, key)
             if numbers[slot] < 0:
                 keys, forms = _room(keys, known + 1), _room(forms, known + 1)
-                numbers[slot], keys[known] = known, key
+                numbers[slot] = known
+                write(keys[known], key)
                 forms[known, 0] = _places(key[:axes], key[_AXES : _AXES + axes], where)
                 if forms[known, 0] == 2:
                     index = _room(index, num_index + block)
-                    index[num_index : num_index + block, 0] = where[:block]
+                    write(index[num_index:, 0], where[:block])
                     forms[known, 1] = num_index
                     num_index += block
                 known += 1

@@ -278,7 +278,8 @@ def run(task, number, values, beliefs, backward, weight, program, work):
             if above > 0.0:
                 high = top[:block].max()
                 scale, reference = math.exp(reference - high), high
-                beliefs[shift : shift + width] *= scale
+                for j in range(shift, shift + width):
+                    beliefs[j] *= scale
                 entropy, total = entropy * scale, total * scale
             for j in range(block):
                 top[j] -= reference if reference > -np.inf else 0.0
@@ -386,13 +387,13 @@ def forward(values, beliefs, backward, weights, program, step, weight_step, work
     for b in range(len(buckets) - 1):
         first, last = buckets[b], buckets[b + 1]
         if last - first > 1 and step > 0.0:
-            for k in range(first, last):
-                entropies[k - first] = run(2, k, values, beliefs, backward, weights[k], program, work)
+            for k in range(first, last):  # a bare number would be a type of its own, and compile all of it anew
+                entropies[k - first] = run(np.int64(2), k, values, beliefs, backward, weights[k], program, work)
             _match(values, beliefs, weights, program, first, last, step)
             if weight_step > 0.0:
                 _reweigh(weights, entropies, first, last, weight_step)
         for k in range(first, last):
-            run(0, k, values, beliefs, backward, weights[k], program, work)
+            run(np.int64(0), k, values, beliefs, backward, weights[k], program, work)
     bound = 0.0
     for k in program.roots:
         bound += values[program.nodes[k, 3]]
@@ -414,7 +415,7 @@ def backward_pass(values, beliefs, backward, weights, program, work):
     for b in range(len(buckets) - 2, -1, -1):
         first, last = buckets[b], buckets[b + 1]
         for k in range(first, last):
-            run(1, k, values, beliefs, backward, weights[k], program, work)
+            run(np.int64(1), k, values, beliefs, backward, weights[k], program, work)
             if last - first == 1:
                 continue
             message, cells, passed, size = nodes[k, 3], nodes[k, 1], nodes[k, 8], len(x)

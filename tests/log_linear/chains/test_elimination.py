@@ -8,9 +8,9 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from numba import njit
 
 from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, sample_chains
-from pyro_hoim.compute.jit import njit
 from pyro_hoim.compute.vectors import load_few, log, store
 from pyro_hoim.inference import MixedGibbs
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear
