@@ -311,7 +311,9 @@ def ours(columns, train, test, order, rate):
         # By the penalty at which they enter, then by size at the last one.
         rank, squares = Counter(one for fit in choice.path for one in sets(fit)), Counter()
         for term in choice.path[-1].terms():
-            scale = math.prod(last.scales[list(last.domain.indices(term.names)), term.key[0] - 1].tolist())
+            inside = list(last.domain.indices(term.names))
+            # Columns of one family are not divided by their deviations.
+            scale = 1.0 if last.scales is None else math.prod(last.scales[inside, term.key[0] - 1].tolist())
             squares[frozenset(owner[name] for name in term.names)] += (scale * term.coefficient) ** 2
         rank.update({one: squares[one] / (1 + squares[one]) for one in rank})
         ranked = [one for one, _ in rank.most_common()]
@@ -457,7 +459,7 @@ def shipped(name):
         return np.loadtxt(path, delimiter=","), types
 
 
-TABLES = ("autism_data", "autism_data_large", "dataGD", "PTSD_data", "Fried2015", "B5MS")
+TABLES = ("autism_data", "autism_data_large", "dataGD", "PTSD_data", "Fried2015", "B5MS", "msq_p3", "msq_p5")
 
 
 @part("The tables of mgm beside mgm")
