@@ -592,7 +592,7 @@ def test_false_pairs_at_lambda_max_are_rare():
     ("arguments", "code", "argument"),
     [
         ({"rule": "ebic"}, "wrong-type", "rule"),
-        ({"rule": L1Rule(folds=31)}, "out-of-range", "folds"),
+        ({"rule": L1Rule(folds=31)}, "out-of-range", "data"),
         ({"l1s": 0.1}, "wrong-type", "l1s"),
         ({"l1s": []}, "empty", "l1s"),
         ({"run": RunOptions("file")}, "conflict", "checkpoint"),
