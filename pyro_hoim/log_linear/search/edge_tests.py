@@ -11,158 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import helmert
-from scipy.special import chdtrc, log_softmax, softmax
+from scipy.special import chdtrc, log_softmax
 
 from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
 from ...results.confirmation import EdgeTest, saddle_point_log_tail
 from ...structure.hypergraph import Edge
 from ..fitting.design import cell_numbers
-
-# Maximum likelihood of multinomial logistic laws over patterns, and the same with one statistic moved.
+from .conditional_fits import Design, Maximum, evidence_strength, maximised
 
 Floats = NDArray[np.float64]
-_STEPS, _HALVINGS = 60, 30
-_DONE = 1e-5  # nats that another step would bring
-_FLAT = 1e-3  # rows of information: a direction of an infinite estimate has less by then
-_FIRST, _STRENGTHS, _EVIDENCE_STEPS = 0.25, (0.02, 2.0), 3  # of ridges that rows choose
-_RANK = 1e-10  # of the largest eigenvalue
-
-
-@dataclass(frozen=True)
-class Maximum:
-    """A fit of parameters (q,) to statistics (P, r, q), which may be of less than full rank, of patterns and levels."""
-
-    design: Floats
-    counts: Floats
-    parameters: Floats
-    probs: Floats  # of the levels in every pattern (P, r)
-    value: float  # the log-likelihood, without the ridge
-    penalised: float  # less the ridge
-
-    def tilted(self, direction: Floats, target: float) -> tuple[float, float, float]:
-        """The fit with one more statistic (P, r), whose total is ``target`` in place of the one seen.
-
-        Returns what the log-likelihood rises by, the parameter of the statistic, and the root of the ratio of the
-        determinants of both informations. Parameters of infinite estimates stay. The target must lie between the total
-        seen and its expectation in this fit.
-        """
-        totals = self.counts.sum(1)
-        values, vectors = np.linalg.eigh(information(self.design, totals, self.probs))
-        moving = vectors[:, values > _FLAT]
-        design = np.concatenate([self.design @ moving, direction[:, :, None]], 2)
-        seen = np.einsum("pr,prq->q", self.counts, design)
-        seen[-1] = target
-        offset = self.design @ self.parameters
-        parameters, probs, rise = _climbed(design, totals, seen, offset, 0.0)
-        with_it = information(design, totals, probs)
-        without = information(design[:, :, :-1], totals, self.probs)
-        ratio = np.linalg.slogdet(with_it)[1] - np.linalg.slogdet(without)[1]
-        return rise, float(parameters[-1]), math.exp(min(ratio, 1400.0) / 2)
-
-
-def score_statistic(null: Maximum, added: Floats) -> float:
-    """The score test of further statistics (P, r, k) beside those of a fit: chi-square of k degrees in the limit."""
-    totals, num = null.counts.sum(1), null.design.shape[2]
-    both = information(np.concatenate([null.design, added], 2), totals, null.probs)
-    excess = np.einsum("pr,prk->k", null.counts - totals[:, None] * null.probs, added)
-    inverse = np.linalg.pinv(both[:num, :num], hermitian=True)
-    adjusted = both[num:, num:] - both[num:, :num] @ inverse @ both[:num, num:]
-    return float(excess @ np.linalg.pinv(adjusted, hermitian=True) @ excess)
-
-
-def maximised(design: Floats, counts: Floats, ridge: float | Floats = 0.0, start: Floats | None = None) -> Maximum:
-    """The parameters of highest likelihood less half the ridge (of all, or of each) times their squares."""
-    totals, seen = counts.sum(1), np.einsum("pr,prq->q", counts, design)
-    offset = np.zeros(counts.shape)
-    solution, probs, _ = _climbed(design, totals, seen, offset, ridge, start)
-    eta = design @ solution
-    value = float(solution @ seen - totals @ _log_sum(eta))
-    return Maximum(design, counts, solution, probs, value, value - float(solution @ (ridge * solution)) / 2)
-
-
-def evidence_strength(
-    design: Floats, counts: Floats, is_random: NDArray[np.bool_], ridge: float
-) -> tuple[float, Floats]:
-    """The ridge of some parameters that their evidence chooses, beside a given one of the others, and the last fit.
-
-    Steps of MacKay: the number of parameters that the rows determine over the squared length of all.
-    """
-    totals, strength, solution = counts.sum(1), _FIRST, None
-    for _ in range(_EVIDENCE_STEPS):
-        ridges = np.where(is_random, strength, ridge)
-        fit = maximised(design, counts, ridges, solution)
-        solution = fit.parameters
-        curvature = information(design, totals, fit.probs) + np.diag(ridges)
-        determined = is_random.sum() - strength * np.linalg.inv(curvature).diagonal()[is_random].sum()
-        strength = float(np.clip(determined / max(float((solution[is_random] ** 2).sum()), 1e-300), *_STRENGTHS))
-    assert solution is not None
-    return strength, solution
-
-
-def _climbed(
-    design: Floats,
-    totals: Floats,
-    seen: Floats,
-    offset: Floats,
-    ridge: float | Floats,
-    start: Floats | None = None,
-) -> tuple[Floats, Floats, float]:
-    """Parameters, probabilities and the rise of the objective from zero, by Newton's steps, halved where they fail."""
-    base = float(totals @ _log_sum(offset))
-
-    def objective(parameters: Floats, eta: Floats) -> float:
-        penalty = float(parameters @ (ridge * parameters)) / 2
-        return float(parameters @ seen - totals @ _log_sum(eta)) + base - penalty
-
-    # Newton's steps on a curvature that is raised by rounding's share, until one promises next to nothing.
-    solution = np.zeros(design.shape[2]) if start is None else start
-    eta = offset + design @ solution
-    value, probs = objective(solution, eta), softmax(eta, 1)
-    for _ in range(_STEPS):
-        slope = seen - np.einsum("p,pr,prq->q", totals, probs, design) - ridge * solution
-        curvature = information(design, totals, probs)
-        curvature[np.diag_indices_from(curvature)] += ridge
-        scale = max(float(curvature.diagonal().max(initial=0.0)), 1e-300)
-        curvature[np.diag_indices_from(curvature)] += _RANK * scale
-        step = np.linalg.solve(curvature, slope)
-        gain = float(slope @ step) / 2
-        if not gain > _DONE:
-            break
-        for _ in range(_HALVINGS):
-            trial = solution + step
-            eta = offset + design @ trial
-            new = objective(trial, eta)
-            if new >= value:
-                break
-            step = step / 2
-        else:
-            break
-        rise, value, solution, probs = new - value, new, trial, softmax(eta, 1)
-        if rise < _DONE:
-            break
-    return solution, probs, value
-
-
-def information(design: Floats, totals: Floats, probs: Floats) -> Floats:
-    """Covariance of the statistics (q, q), summed over the rows."""
-    mean = np.einsum("pr,prq->pq", probs, design)
-    centred = (design - mean[:, None]) * np.sqrt(totals[:, None] * probs)[:, :, None]
-    flat = centred.reshape(-1, design.shape[2])
-    return flat.T @ flat
-
-
-def _log_sum(eta: Floats) -> Floats:
-    most = eta.max(1)
-    return most + np.log(np.exp(eta - most[:, None]).sum(1))
-
-
 Ints = NDArray[Any]
 _LEAST_EXPECTED = 1.0  # rows in a cell of the chi-square tests, of which the more careful one counts
 _CELLS_TRIED = 3  # of the most extreme ones, whose tails are computed
 _MOST, _SMALL = 0.5, 1e-3  # ridges of tests of subsets of what is kept: of the larger sets at most, and of all else
 _RIDGE = 0.5  # of both fits whose predictions are compared
 _STEP = 0.5  # half of the distance of whole numbers
+_MOST_FITS = 64  # of nuisance alone that are kept
 
 
 @dataclass(frozen=True)
@@ -240,6 +105,8 @@ class EdgeTester:
             for name, i in self._places.items()
         }
 
+        self._fits: dict[Any, tuple[list[tuple[str, ...]], Maximum]] = {}
+
     @property
     def num_distinct(self) -> int:
         """Number of distinct rows."""
@@ -277,7 +144,7 @@ class EdgeTester:
         if pooled is not None and any(set(edge) < set(other) for other in others):
             return self._test_inside(edge, patterns, pooled, nuisance)
         # The most extreme cell, and the set as a whole with its rare levels pooled.
-        null = maximised(self._design(patterns, nuisance), patterns.counts)
+        null = self._without(patterns, nuisance)
         # The most extreme cell of a set, with a correction for their number
         r, num = patterns.counts.shape[1], math.prod(self.cardinalities[n] for n in edge if n != patterns.response)
         totals = patterns.counts.sum(1)
@@ -296,9 +163,8 @@ class EdgeTester:
             chosen = [(num - 1, 1)]  # all cells say the same
         best, gain = 0.0, 0.0
         for z, level in chosen:
-            direction = np.zeros((len(cell), r))
-            direction[cell == z, level] = 1.0
-            log_p, rise = _log_tail(null, patterns.counts, direction, float(seen[z, level]))
+            direction = Design((((cell == z)[:, None] * 1.0, np.eye(r)[:, [level]]),))
+            log_p, rise = _log_tail(null, direction, float(seen[z, level]))
             best, gain = min(best, log_p), max(gain, rise)
         free = math.prod(self.cardinalities[n] if self.cardinalities[n] > 2 else 1 for n in edge)
         tests = [EdgeTest(edge, min(0.0, best + math.log(free)), gain, "saddle point")]
@@ -318,8 +184,7 @@ class EdgeTester:
         logs: list[Floats] = []
         for terms in ([*nuisance, rest], nuisance):
             fit = maximised(self._design(train, terms), train.counts, ridge=_RIDGE)
-            eta = self._design(judges, terms) @ fit.parameters
-            logs.append(log_softmax(eta, 1))
+            logs.append(log_softmax(self._design(judges, terms).scores(fit.parameters), 1))
         change, counts = logs[0] - logs[1], judges.counts
         total = counts.sum()
         gain = float((counts * change).sum() / total)
@@ -344,10 +209,21 @@ class EdgeTester:
             counts = counts[occupied]
         return _Patterns(response, tuple(names), codes, counts)
 
-    def _design(self, patterns: _Patterns, terms: Iterable[tuple[str, ...]]) -> Floats:
-        """Statistics (P, r, q) of the tables that contain the response, each given by its other variables."""
+    def _without(self, patterns: _Patterns, nuisance: Sequence[tuple[str, ...]]) -> Maximum:
+        """The fit of the nuisance alone, which depends on its variables alone and serves for many sets."""
+        key = patterns.response, frozenset(map(frozenset, nuisance))
+        if key not in self._fits:
+            if len(self._fits) >= _MOST_FITS:
+                self._fits = {}
+            own = self._patterns(patterns.response, tuple(dict.fromkeys(itertools.chain(*nuisance))))
+            self._fits[key] = list(nuisance), maximised(self._design(own, nuisance), own.counts)
+        terms, fit = self._fits[key]
+        return fit.refined(self._design(patterns, terms), patterns.counts)
+
+    def _design(self, patterns: _Patterns, terms: Iterable[tuple[str, ...]]) -> Design:
+        """Statistics of the tables that contain the response, each given by its other variables."""
         columns = [patterns.products({name: _contrasts(self.cardinalities[name]) for name in term}) for term in terms]
-        return _by_level(np.concatenate(columns, 1), _contrasts(self.cardinalities[patterns.response]))
+        return Design(((np.concatenate(columns, 1), _contrasts(self.cardinalities[patterns.response])),))
 
     def pooled(self, edge: Edge) -> dict[str, Ints] | None:
         """Groups of the levels, the rare ones in one; None where one group is left, or a set has one parameter.
@@ -371,11 +247,11 @@ class EdgeTester:
             groups_of[name] = groups
         return groups_of
 
-    def _added(self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints]) -> Floats:
-        """Statistics (P, r, k) of a set with its levels pooled."""
+    def _added(self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints]) -> Design:
+        """Statistics of a set with its levels pooled."""
         contrasts = {name: _contrasts(int(pooled[name].max()) + 1)[pooled[name]] for name in edge}
         of_response = contrasts.pop(patterns.response)
-        return _by_level(patterns.products(contrasts), of_response)
+        return Design(((patterns.products(contrasts), of_response),))
 
     def _test_inside(
         self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints], nuisance: Sequence[tuple[str, ...]]
@@ -383,22 +259,23 @@ class EdgeTester:
         """The likelihood-ratio test of a set inside larger ones that are kept, whose parameters a ridge holds back."""
         rest, response = set(edge) - {patterns.response}, patterns.response
         design, added = self._design(patterns, nuisance), self._added(edge, patterns, pooled)
-        both = np.concatenate([design, added], 2)
-        is_larger = np.zeros(both.shape[2], dtype=bool)
+        both = design + added
+        is_larger = np.zeros(len(both), dtype=bool)
         sizes = [self.num_parameters((*term, response)) for term in nuisance]
         is_larger[: sum(sizes)] = np.repeat([rest < set(term) for term in nuisance], sizes)
         strength, start = evidence_strength(both, patterns.counts, is_larger, _SMALL)
         ridge = np.where(is_larger, min(_MOST, strength / 2), _SMALL)
-        null = maximised(design, patterns.counts, ridge[: design.shape[2]], start[: design.shape[2]])
+        null = maximised(design, patterns.counts, ridge[: len(design)], start[: len(design)])
         whole = maximised(both, patterns.counts, ridge, start)
         gain = max(0.0, whole.penalised - null.penalised)
-        return by_chi_square(edge, gain, 2 * gain, added.shape[2])
+        return by_chi_square(edge, gain, 2 * gain, len(added))
 
     def _pooled_test(self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints], null: Maximum) -> EdgeTest:
         """The likelihood-ratio or score test of a set with its rare levels pooled, whichever has the larger p-value."""
         added = self._added(edge, patterns, pooled)
-        gain = max(0.0, maximised(np.concatenate([null.design, added], 2), patterns.counts).value - null.value)
-        return by_chi_square(edge, gain, min(2 * gain, score_statistic(null, added)), added.shape[2])
+        start = np.concatenate([null.parameters, np.zeros(len(added))])
+        gain = max(0.0, maximised(null.design + added, patterns.counts, start=start).value - null.value)
+        return by_chi_square(edge, gain, min(2 * gain, null.score_statistic(added)), len(added))
 
 
 def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
@@ -466,9 +343,9 @@ def two_by_two_log_tail(seen: Floats, row: Floats, column: Floats, total: Floats
     return np.where(is_out, 0.0, log_tail), np.where(is_out, 0.0, gain)
 
 
-def _log_tail(null: Maximum, counts: Floats, direction: Floats, seen: float) -> tuple[float, float]:
+def _log_tail(null: Maximum, direction: Design, seen: float) -> tuple[float, float]:
     """Two-sided log p-value of a statistic conditional on the nuisance, and the rise of the log-likelihood."""
-    expected = float((counts.sum(1)[:, None] * null.probs * direction).sum())
+    expected = float(direction.totals(null.counts.sum(1)[:, None] * null.probs)[0])
     side = math.copysign(1.0, seen - expected)
     target = seen - side * _STEP
     if (target - expected) * side <= 1e-9:
@@ -488,8 +365,3 @@ def _root_deviance(seen: Floats, expected: Floats) -> Floats:
 def _contrasts(cardinality: int) -> Floats:
     """Orthonormal contrasts (r, r - 1), so that a ridge on their parameters is the same for every order of levels."""
     return np.asarray(helmert(cardinality)).T
-
-
-def _by_level(columns: Floats, contrasts: Floats) -> Floats:
-    """Statistics (P, r, f * c) from columns of patterns (P, f) and contrasts of levels (r, c)."""
-    return (columns[:, None, :, None] * contrasts[None, :, None]).reshape(len(columns), len(contrasts), -1)

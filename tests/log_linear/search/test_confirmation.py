@@ -11,8 +11,8 @@ from scipy.stats import binom, hypergeom
 
 from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
+from pyro_hoim.log_linear.search.conditional_fits import Design, evidence_strength
 from pyro_hoim.log_linear.search.confirmation import lone_pairs
-from pyro_hoim.log_linear.search.edge_tests import evidence_strength
 from pyro_hoim.results.confirmation import Hypotheses
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
@@ -234,7 +234,7 @@ def test_rows_choose_the_spread_of_larger_sets(scale):
     tester = EdgeTester(rows)
     patterns = tester._patterns("c", ("a", "b"))
     design = tester._design(patterns, [(), ("a", "b")])
-    is_triple = np.arange(design.shape[2]) >= 3
+    is_triple = np.arange(len(design)) >= 3
     strength, _ = evidence_strength(design, patterns.counts, is_triple, 1e-3)
     assert strength == pytest.approx(27 / (log_law**2).sum(), rel=0.05)
 
@@ -340,3 +340,28 @@ def test_tests_of_older_files():
     old = {"edge": ["a", "b"], "gain": 0.1, "gain_std_error": 0.0, "z": None, "p_value": 0.0, "is_kept": True}
     found = InteractionTest.from_json({**old, "is_confirmed": True, "is_refitted": True, "num_apart": 3.0})
     assert found.z == np.inf and found.replaced_by == () and found.rise is None
+
+
+def test_information_of_products_is_that_of_statistics_written_out():
+    rng = np.random.default_rng(0)
+    parts = tuple((rng.normal(size=(7, f)), rng.normal(size=(4, c))) for f, c in ((3, 3), (2, 1)))
+    design, probs, totals = Design(parts), rng.dirichlet(np.ones(4), 7), rng.uniform(1, 9, 7)
+    flat = np.concatenate([np.einsum("pf,rc->prfc", x, c).reshape(7, 4, -1) for x, c in parts], 2)
+    parameters = rng.normal(size=len(design))
+    np.testing.assert_allclose(design.scores(parameters), flat @ parameters, rtol=1e-12)
+    np.testing.assert_allclose(design.totals(probs), np.einsum("pr,prq->q", probs, flat), rtol=1e-12)
+    mean = np.einsum("pr,prq->pq", probs, flat)
+    second = np.einsum("p,pr,prq,prs->qs", totals, probs, flat, flat)
+    expected = second - np.einsum("p,pq,ps->qs", totals, mean, mean)
+    np.testing.assert_allclose(design.information(totals, probs), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_fit_without_the_set_serves_for_other_sets_of_its_variable():
+    codes = np.random.default_rng(0).integers(0, (2, 3, 2, 4), (300, 4))
+    kept = [("a", "b")]
+    one, shared = EdgeTester(rows_of(codes)), EdgeTester(rows_of(codes))
+    for edge in (("a", "c"), ("a", "d"), ("a", "b", "d")):
+        alone = EdgeTester(rows_of(codes)).test(edge, kept, "a")
+        assert shared.test(edge, kept, "a").log_p_value == pytest.approx(alone.log_p_value, rel=1e-6)
+    assert len(shared._fits) == 2 < 3  # control: another collection has a fit of its own
+    assert one.test(("a", "c"), [], "a").log_p_value != shared.test(("a", "c"), kept, "a").log_p_value
