@@ -14,6 +14,7 @@ from .errors import MissingDataError, is_whole, out_of_range, refused, unexpecte
 
 __all__ = [
     "array_of",
+    "broadcast_shapes",
     "check_below_infinity",
     "check_dense",
     "check_exact_shape",
@@ -40,6 +41,29 @@ def array_of(values: Any, argument: str) -> np.ndarray:
         return np.asarray(values)
     except ValueError:
         raise unexpected(argument, "rows of one length", received="others", code="wrong-shape") from None
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
+    """As ``torch.broadcast_shapes``, whose first call imports SymPy, which costs a process as much as pandas does.
+
+    Example:
+        >>> broadcast_shapes((2,), (3, 1), (1, 1, 1))
+        torch.Size([1, 3, 2])
+        >>> broadcast_shapes((2,), (3,))
+        Traceback (most recent call last):
+            ...
+        RuntimeError: shapes (2,), (3,) do not broadcast
+    """
+    if torch.jit.is_tracing():  # sizes are tensors then
+        return torch.broadcast_shapes(*shapes)
+    sizes = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for place, size in enumerate(shape, len(sizes) - len(shape)):
+            if size != 1:
+                if sizes[place] not in (1, size):
+                    raise RuntimeError(f"shapes {', '.join(str(tuple(each)) for each in shapes)} do not broadcast")
+                sizes[place] = size
+    return torch.Size(sizes)
 
 
 def check_shape(tensor: torch.Tensor | np.ndarray, event_shape: Sequence[int], argument: str) -> None:

@@ -13,7 +13,7 @@ import torch
 from pyro.distributions import constraints
 from typing_extensions import override
 
-from ..checks import check_finite, check_shape, checked_floating, is_hidden
+from ..checks import broadcast_shapes, check_finite, check_shape, checked_floating, is_hidden
 from ..core.laws.expansion import check_cells, list_states
 from ..core.laws.parameter_cache import ParameterCache
 from ..core.laws.shared import EnergyLaw, FiniteLaw
@@ -439,7 +439,7 @@ class RestrictedBoltzmannMachine(BoltzmannMachine):
         # One vector theta of the batch that all parts broadcast to.
         parts = [visible_bias, hidden_bias, weights.flatten(-2)]
         try:
-            shape = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+            shape = broadcast_shapes(*(part.shape[:-1] for part in parts))
         except RuntimeError:
             received = ", ".join(str(tuple(part.shape[:-1])) for part in parts)
             expected = "batch shapes of biases and weights that broadcast"
@@ -452,7 +452,7 @@ class RestrictedBoltzmannMachine(BoltzmannMachine):
         """Batch and event shape, from the domain and the shapes of biases and weights."""
         ends = {"visible_bias": 1, "hidden_bias": 1, "weights": 2}
         batches = [tuple(arguments[name])[:-size] for name, size in ends.items()]
-        return torch.broadcast_shapes(*batches), torch.Size((len(arguments["domain"]),))
+        return broadcast_shapes(*batches), torch.Size((len(arguments["domain"]),))
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Self:
         """The same law with a larger batch shape; log Z is shared, not found anew."""

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from .._modes import plain_mode
 from ..budgets import MAX_SETS, check_size
-from ..checks import check_finite, check_shape, checked_floating
+from ..checks import broadcast_shapes, check_finite, check_shape, checked_floating
 from ..core.laws.expansion import list_states
 from ..core.model import ParametricEnergy
 from ..errors import (
@@ -116,7 +116,7 @@ class PairGraph:
         """Log Z (*shape) of biases (*shape, d) and weights (*batch, pairs) that broadcast; exact, or refused."""
         layers = self.layers
         if layers is None or layers.num_states > max_states:
-            shape = torch.broadcast_shapes(biases.shape[:-1], weights.shape[:-1])
+            shape = broadcast_shapes(biases.shape[:-1], weights.shape[:-1])
             theta = torch.cat([part.expand(*shape, part.shape[-1]) for part in (biases, weights)], -1)
             tables = parametrization(self.hypergraph).corner_tables(theta)
             return Auto().log_partition(LogLinearEnergy(self.hypergraph, tables, validate=False)).value
@@ -140,7 +140,7 @@ def layer_scores(
     """
     # Listed states in pieces, so that no field of all states is held at once.
     k, r = coupling.shape[-2:]
-    shape = torch.broadcast_shapes(listed.shape[:-1], summed.shape[:-1], coupling.shape[:-2])
+    shape = broadcast_shapes(listed.shape[:-1], summed.shape[:-1], coupling.shape[:-2])
     states = list_states([2] * k, listed.device).to(listed.dtype)
     size = max(1, _CHUNK // max(1, math.prod(shape) * max(r, 1)))
     pieces = states.split(size)

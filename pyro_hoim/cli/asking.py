@@ -17,7 +17,17 @@ from ..core.family import Answer, Family, FrameEncoder, Option, Question, Stored
 from ..core.words import listed, plural
 from ..data.files.safe_cells import safe_frame, warn_of_formulas
 from ..data.files.uai import is_uai
-from ..errors import InputError, check_names, check_unique, conflict, out_of_range, refused, unexpected, visible
+from ..errors import (
+    HoimError,
+    InputError,
+    check_names,
+    check_unique,
+    conflict,
+    out_of_range,
+    refused,
+    unexpected,
+    visible,
+)
 from ..runs.container import read_kind
 from ..schema import Domain
 from .options import Command, click_option
@@ -44,17 +54,21 @@ def DATA(command: Callable[..., Any]) -> Callable[..., Any]:  # noqa: N802 (a de
     return click.argument("file", type=click.Path(path_type=Path))(file_options(command))
 
 
-def options_of(command: str | None) -> list[Option]:
-    """The options of all families for a command."""
-    return list(dict.fromkeys(o for family in families() for o in family.options(str(command))))
+def options_of(command: str | None, among: Sequence[Family] | None = None) -> list[Option]:
+    """The options of some families, by default of all, for a command."""
+    return list(dict.fromkeys(o for family in among or families() for o in family.options(str(command))))
 
 
 _SEVERAL = "Options of several families"
+_OWNER = f"{__name__}.owner"
 _UAI_COMMANDS = ("log-z", "mode", "margins", "sample", "score", "predict")
 
 
 class FamilyCommand(Command):
-    """A command with the options of all families, also of those that were registered after it was made."""
+    """A command with the options of all families, also of those that were registered after it was made.
+
+    The context of a run may name one of them, whose options are enough.
+    """
 
     choice = ""  # the option that chooses the family, where one does
 
@@ -104,13 +118,46 @@ class FamilyCommand(Command):
         """The arguments, the families' options, and those of the command."""
         common = super().get_params(ctx)
         first = sum(isinstance(param, click.Argument) for param in common)
-        return [*common[:first], *map(click_option, options_of(self.name)), *common[first:]]
+        return [*common[:first], *map(click_option, options_of(self.name, ctx.meta.get(_OWNER))), *common[first:]]
+
+
+class ModelCommand(FamilyCommand):
+    """A command on one model, for which no other family is imported than the model's, unless its options are typed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words, by the options of the family of the model among them where these are enough."""
+        for word in args:
+            if (family := _family_at(Path(word))) is not None:
+                ctx.meta[_OWNER] = (family,)
+                if self._is_read(ctx, args, word):
+                    break
+                del ctx.meta[_OWNER]
+        return super().parse_args(ctx, args)
+
+    def _is_read(self, ctx: click.Context, args: list[str], model: str) -> bool:
+        """Whether the options at hand are all that the words hold, one of which is the model; help shows them all."""
+        try:
+            values, _, _ = self.make_parser(ctx).parse_args(list(args))
+        except click.UsageError:
+            return False
+        return values.get("model") == model and not values.get("help")
+
+
+def _family_at(path: Path) -> Family | None:
+    """The family of a model file, or of that in a folder; None of what is none, of which reading says why."""
+    file = path / "model.safetensors" if path.is_dir() else path
+    if not file.is_file() or is_uai(file):
+        return None
+    try:
+        return family_of(read_kind(file), file)
+    except HoimError:
+        return None
 
 
 def own_options(family: Family, ctx: click.Context) -> frozenset[str]:
     """Names of the families' options that were typed; one of other families is refused."""
     given: set[str] = set()
-    for option in options_of(ctx.command.name):
+    for option in options_of(ctx.command.name, ctx.meta.get(_OWNER)):
         if ctx.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
             continue
         given.add(option.name)

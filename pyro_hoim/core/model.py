@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import torch
 
+from ..checks import broadcast_shapes
 from ..compute.engine import Record
 from ..errors import out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
@@ -263,7 +264,7 @@ class ParametricEnergy(ABC):
     def _shape(self, x: torch.Tensor, argument: str = "x") -> torch.Size:
         """Sample shape of states broadcast with the batch shape."""
         try:
-            return torch.broadcast_shapes(x.shape[:-1], self.parameters.shape[:-1])
+            return broadcast_shapes(x.shape[:-1], self.parameters.shape[:-1])
         except RuntimeError:
             expected = f"leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}"
             raise unexpected(argument, expected, received=f"shape {tuple(x.shape)}", code="wrong-shape") from None

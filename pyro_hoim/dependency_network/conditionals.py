@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 
+from ..checks import broadcast_shapes
 from ..core.model import ConditionalModel, CountModel, EnergyModel
 from ..errors import (
     InputTypeError,
@@ -150,7 +151,7 @@ class ClampedConditional:
         codes = check_codes(x, self.domain, columns=list(self.domain.indices(self.reads)))
         whole = self.node.domain
         fixed = [code.shape for code in self.evidence.values() if isinstance(code, torch.Tensor)]
-        shape = torch.broadcast_shapes(codes.shape[:-1], *fixed)
+        shape = broadcast_shapes(codes.shape[:-1], *fixed)
         full = torch.zeros(*shape, len(whole), dtype=torch.long, device=codes.device)
         full[..., list(whole.indices(self.domain.names))] = codes
         for name, code in self.evidence.items():
@@ -236,7 +237,7 @@ class DependencyConditionals:
         # Batches of tables have to fit each other.
         shapes = [batch_shape_of(node) for node in self.nodes]
         try:
-            self.batch_shape = torch.broadcast_shapes(torch.Size(), *shapes)
+            self.batch_shape = broadcast_shapes(torch.Size(), *shapes)
         except RuntimeError:
             received = sorted(set(map(tuple, shapes)))
             expected = "batches that broadcast with each other"

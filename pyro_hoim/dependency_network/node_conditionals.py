@@ -10,6 +10,7 @@ from typing import Protocol, Self, runtime_checkable
 import torch
 from typing_extensions import override
 
+from ..checks import broadcast_shapes
 from ..errors import (
     check_names,
     check_type,
@@ -224,7 +225,7 @@ class TableConditional(_TabulatedConditional):
             row = row * size + codes[..., position]
         if batch:
             try:
-                shape = torch.broadcast_shapes(row.shape, batch)
+                shape = broadcast_shapes(row.shape, batch)
             except RuntimeError:
                 expected = f"leading dimensions that broadcast with the batch shape {tuple(batch)} of the tables"
                 raise unexpected("x", expected, received=f"shape {tuple(codes.shape)}", code="wrong-shape") from None

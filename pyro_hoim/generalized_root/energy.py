@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from ..checks import check_finite, check_shape, checked_floating
+from ..checks import broadcast_shapes, check_finite, check_shape, checked_floating
 from ..core.model import ParametricEnergy
 from ..errors import check_type, out_of_range, refused, unexpected, wrong_type
 from ..runs.container import GENERALIZED_ROOT
@@ -324,7 +324,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
         # One indicator of every category that is given, and shapes that broadcast with each other and with the batch.
         shapes = {name: tuple(column.shape) for name, column in zip(evidence, columns, strict=True)}
         try:
-            torch.broadcast_shapes(self.batch_shape, *shapes.values())
+            broadcast_shapes(self.batch_shape, *shapes.values())
         except RuntimeError:
             expected = f"shapes that broadcast with the batch shape {tuple(self.batch_shape)}"
             shown = ", ".join(f"{name!r} {shape}" for name, shape in shapes.items())

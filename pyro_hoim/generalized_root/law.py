@@ -13,7 +13,7 @@ from pyro.distributions import constraints
 from torch.distributions import register_kl
 from typing_extensions import override
 
-from ..checks import check_finite, is_hidden, refuse_transforms
+from ..checks import broadcast_shapes, check_finite, is_hidden, refuse_transforms
 from ..core.laws.expansion import check_cells, enumerated_states
 from ..core.laws.parameter_cache import ParameterCache
 from ..core.laws.shared import EnergyLaw
@@ -428,4 +428,4 @@ def _kl_generalized_root(p: GeneralizedRoot, q: GeneralizedRoot) -> torch.Tensor
     # In an exponential family: expectations times the change of parameters, less that of log Z.
     difference = p._law.model.coefficients - q._law.model.coefficients
     value = (p._law.expectations * difference).sum(-1) - p._law.log_partition.value + q._law.log_partition.value
-    return value.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))
+    return value.expand(broadcast_shapes(p.batch_shape, q.batch_shape))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from .._modes import plain_mode
+from ..checks import broadcast_shapes
 from ..errors import (
     check_type,
     check_unique,
@@ -476,7 +477,7 @@ def fold(
     renumbered[free] = np.arange(len(free))
     rows: dict[tuple[int, int], list[npt.NDArray[np.int64]]] = {}
     weights: dict[tuple[int, int], list[torch.Tensor]] = {}
-    shape = torch.broadcast_shapes(coefficients.shape[:-1], roots(1).shape[:-1])
+    shape = broadcast_shapes(coefficients.shape[:-1], roots(1).shape[:-1])
     constant = coefficients.new_zeros(shape)
     for key in structure.keys:
         j, length = key
@@ -573,7 +574,7 @@ def weighted_products(
 ) -> torch.Tensor:
     """Sum over terms of coefficient times product, (*broadcast of sample and batch); coefficients (*batch, T)."""
     batch = coefficients.shape[:-1]
-    shape = torch.broadcast_shapes(sample, batch)
+    shape = broadcast_shapes(sample, batch)
     total = coefficients.new_zeros(shape)
     for key in keys:
         values = roots(key[0])
@@ -600,7 +601,7 @@ def weighted_slopes(
 ) -> torch.Tensor:
     """Natural parameters of all node conditionals (*broadcast of sample and batch, d, order)."""
     batch = coefficients.shape[:-1]
-    shape = torch.broadcast_shapes(sample, batch)
+    shape = broadcast_shapes(sample, batch)
     rank, d = len(shape), len(structure.domain)
     # Root by root, a few terms at a time.
     slopes: list[torch.Tensor] = []

@@ -13,6 +13,7 @@ from pyro import sample
 from pyro.distributions import Categorical, Delta, MaskedDistribution
 from pyro.infer.reparam.reparam import Reparam
 
+from ..checks import broadcast_shapes
 from ..core.laws.expansion import list_states
 from ..core.laws.shared import FiniteLaw
 from ..errors import wrong_type
@@ -84,7 +85,7 @@ class StateIndexReparam(Reparam):
         state: Any = value
         if index is not observed:
             # In a plate, enumerated indices have size one where the state has to have the size of the plate.
-            batch = torch.broadcast_shapes(index.shape, law.batch_shape)
+            batch = broadcast_shapes(index.shape, law.batch_shape)
             state = states[index].expand(*batch, len(law.domain))
         # Log-densities of the precision of the law, which Pyro sums with others; a mask that is no tensor loses it.
         zeros: Any = logits.new_zeros(state.shape[: state.dim() - msg["fn"].event_dim])

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from .._modes import plain_mode
-from ..checks import check_shape, checked_floating, is_hidden
+from ..checks import broadcast_shapes, check_shape, checked_floating, is_hidden
 from ..errors import InputError, check_choice, check_type, conflict, other_domain, refused, unexpected
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph, cell_index, check_codes, check_tables
@@ -501,7 +501,7 @@ class Parametrization:
             flat.append(table.reshape(*table.shape[: table.ndim - len(shape)], math.prod(shape)))
         batches = dict.fromkeys(tuple(piece.shape[:-1]) for piece in flat)
         try:
-            batch = torch.broadcast_shapes(*batches)
+            batch = broadcast_shapes(*batches)
         except RuntimeError:
             received = " and ".join(str(batch) for batch in batches if batch)
             raise unexpected("tables", "batches that broadcast", received=received, code="wrong-shape") from None

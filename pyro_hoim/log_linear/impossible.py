@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from .._modes import plain_mode
-from ..checks import check_exact_shape, is_hidden
+from ..checks import broadcast_shapes, check_exact_shape, is_hidden
 from ..core.model import LogLinearModel
 from ..core.partition import Cost, check_any_possible
 from ..core.words import num_states_text, plural, shorten
@@ -515,7 +515,7 @@ class ProductInside:
         singles = [(name,) for name in self.names]
         domain = self.support.domain.project(self.names)
         graph = InteractionHypergraph(domain, {*given.edges, *singles}, hierarchical=False)
-        batch = torch.broadcast_shapes(self.support.batch_shape, self.log_weights.shape[:-1])
+        batch = broadcast_shapes(self.support.batch_shape, self.log_weights.shape[:-1])
         tables = self.support.tables.new_zeros(*batch, graph.num_terms)
         for edge, where in given.term_slices.items():
             tables[..., graph.term_slices[edge]] = self.support.tables[..., where]

@@ -18,7 +18,7 @@ import torch
 
 from .._modes import plain_mode
 from ..budgets import MAX_ENTRIES, MAX_LEVELS, MAX_SETS, check_size, num_sets
-from ..checks import check_shape, is_hidden
+from ..checks import broadcast_shapes, check_shape, is_hidden
 from ..errors import (
     check_choice,
     check_type,
@@ -560,7 +560,7 @@ def evidence_codes(
     for name, value in tensors.items():
         codes[name] = check_codes(value[..., None], domain.project([name]), f"evidence of {name!r}").squeeze(-1)
         try:
-            shape = torch.broadcast_shapes(shape, value.shape)
+            shape = broadcast_shapes(shape, value.shape)
         except RuntimeError:
             expected = f"a shape that broadcasts with {tuple(shape)}, the batch shape and the evidence before it"
             argument, received = f"evidence of {name!r}", tuple(value.shape)

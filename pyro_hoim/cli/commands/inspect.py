@@ -15,7 +15,7 @@ from ...errors import IntractableError, refused
 from ...families import load
 from ...results.comparison import compare as compare_models
 from ...results.fitted import LoadedModel
-from ..asking import JSON, MODEL, SAFE_CSV, FamilyCommand, ask, with_rows
+from ..asking import JSON, MODEL, SAFE_CSV, FamilyCommand, ModelCommand, ask, with_rows
 from ..options import Command, WholeNumber
 from ..output import echo_json, new_folder, say
 from ..reading import file_options, say_notes
@@ -78,7 +78,7 @@ def report(model: Path, out: Path | None, safe_csv: bool) -> None:
     say(f"report: {loaded.report(folder, safe_csv=safe_csv)}")
 
 
-@click.command(cls=FamilyCommand)
+@click.command(cls=ModelCommand)
 @MODEL
 @click.option("--top", type=WholeNumber(1), metavar="N", help="Only the N strongest interactions.")
 @JSON

@@ -26,7 +26,7 @@ from ...core.family import Family, Question
 from ...core.words import columns_of
 from ...errors import InputError, IntractableError, conflict
 from ...interop.uai import UaiResult, read_uai_evidence, write_uai_result
-from ..asking import JSON, MODEL, FamilyCommand, ask, check_new_file, parse_given
+from ..asking import JSON, MODEL, ModelCommand, ask, check_new_file, parse_given
 from ..options import SEED, WholeNumber
 from ..output import echo_json, say
 from ..reading import say_notes
@@ -75,7 +75,7 @@ def _conditioned(family: Family, question: Question, fixed: Mapping[str, int]) -
     return replace(question, stored=stored), constant
 
 
-@click.command("log-z", cls=FamilyCommand)
+@click.command("log-z", cls=ModelCommand)
 @MODEL
 @EVIDENCE
 @_out("PR")
@@ -117,7 +117,7 @@ def log_z(ctx: click.Context, model: Path, evidence: Path | None, out: Path | No
         say(*describe_log_z(result), *([_NO_STATE] if is_zero else []))
 
 
-@click.command(cls=FamilyCommand)
+@click.command(cls=ModelCommand)
 @MODEL
 @GIVEN
 @EVIDENCE
@@ -164,7 +164,7 @@ def mode(
     )
 
 
-@click.command(cls=FamilyCommand)
+@click.command(cls=ModelCommand)
 @MODEL
 @click.argument("names", nargs=-1)
 @GIVEN

@@ -28,7 +28,7 @@ from ..asking import (
     JSON,
     MODEL,
     SAFE_CSV,
-    FamilyCommand,
+    ModelCommand,
     ask,
     beside,
     check_new_file,
@@ -138,7 +138,7 @@ def _write(parts: Iterator[pd.DataFrame], out: Path | None, safe: bool) -> int:
     return written
 
 
-@click.command(cls=FamilyCommand)
+@click.command(cls=ModelCommand)
 @MODEL
 @click.option("-n", "--number", type=WholeNumber(1), metavar="N", help="How many rows; with --complete how often each.")
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
@@ -205,7 +205,7 @@ def sample(
     write(replace(answer, notes=notes), out, safe_csv)
 
 
-@click.command(cls=FamilyCommand)
+@click.command(cls=ModelCommand)
 @MODEL
 @DATA
 @JSON
@@ -229,7 +229,7 @@ def score(ctx: click.Context, model: Path, file: Path, as_json: bool, **_: Any) 
     show(family.score(question), question, as_json)
 
 
-@click.command(cls=FamilyCommand)
+@click.command(cls=ModelCommand)
 @MODEL
 @DATA
 @click.option(

@@ -16,7 +16,7 @@ from pyro.distributions import TorchDistribution, constraints
 from pyro.distributions.util import broadcast_shape
 
 from ..._modes import plain_mode
-from ...checks import check_dense, check_shape, checked_sample_shape, is_hidden
+from ...checks import broadcast_shapes, check_dense, check_shape, checked_sample_shape, is_hidden
 from ...errors import refused, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
@@ -276,7 +276,7 @@ class SharedLaw(TorchDistribution):
 
     def _in_batch(self, derived: Self) -> Self:
         """A law derived from the parameters alone, in the batch shape of this distribution."""
-        shape = torch.broadcast_shapes(derived.batch_shape, self.batch_shape)
+        shape = broadcast_shapes(derived.batch_shape, self.batch_shape)
         return derived if shape == derived.batch_shape else derived.expand(shape)
 
     def _check_value(self, value: object, words: str, *, only_numbers: bool = True) -> torch.Tensor:

@@ -16,7 +16,7 @@ from pyro.infer.autoguide import AutoGuide
 from pyro.nn import PyroParam
 from torch.distributions import biject_to, constraints
 
-from ...checks import checked_sample_shape
+from ...checks import broadcast_shapes, checked_sample_shape
 from ...errors import check_choice, check_type, check_whole, conflict, out_of_reach, refused, wrong_type
 from .prior import StructurePrior, StructureSupport
 from .space import StructureSpace, bits_of
@@ -102,7 +102,7 @@ class SequentialStructure(TorchDistribution):
         is_free = self.heredity.is_free(value)
         forbidden = ((value == 1) & ~is_free).any(-1)
         total = torch.where(is_free, terms, 0.0).sum(-1)
-        shape = torch.broadcast_shapes(total.shape, self.batch_shape)
+        shape = broadcast_shapes(total.shape, self.batch_shape)
         return total.masked_fill(forbidden, -math.inf).expand(shape)
 
 

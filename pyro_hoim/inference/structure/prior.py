@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from torch.distributions import constraints
 
 from ..._modes import plain_mode
-from ...checks import check_shape, checked_sample_shape
+from ...checks import broadcast_shapes, check_shape, checked_sample_shape
 from ...core.laws.expansion import check_expandable
 from ...data.columns import FrameOptions
 from ...data.frames import DataLike, as_observations, rows_of_frame
@@ -267,7 +267,7 @@ class StructurePrior(TorchDistribution):
         sizes = (value[..., : self.space.num_free] == 1).sum(-1)
         dtype = value.dtype if value.is_floating_point() else torch.get_default_dtype()
         weights = self.log_weights.to(value.device)[sizes]
-        shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        shape = broadcast_shapes(value.shape[:-1], self.batch_shape)
         return torch.where(self.support.check(value), weights, -math.inf).to(dtype).expand(shape)
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:

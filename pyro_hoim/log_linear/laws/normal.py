@@ -14,7 +14,7 @@ import torch
 from pyro.distributions import HalfCauchy, Independent, InverseGamma, Normal  # pyright: ignore[reportAttributeAccessIssue]
 from torch.nn.functional import pad
 
-from ...checks import is_hidden
+from ...checks import broadcast_shapes, is_hidden
 from ...errors import check_choice, check_positive, check_type, conflict, out_of_range, refused, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
@@ -75,7 +75,7 @@ class HorseshoePrior:
             overall and slab (\*batch), own (\*batch, num_own); returns (\*batch, num_parameters), nats.
         """
         graph = self.hypergraph
-        batch = torch.broadcast_shapes(overall.shape, local.shape[:-1], slab.shape)
+        batch = broadcast_shapes(overall.shape, local.shape[:-1], slab.shape)
         log_own = -2 * (overall.unsqueeze(-1) * local).log().expand(*batch, self.num_own)
         # Edges stand in order of their sizes, so that what is not shrunk stands first.
         if self.per == "edge":

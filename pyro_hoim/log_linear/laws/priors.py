@@ -11,7 +11,7 @@ import torch
 from pyro.distributions import Independent, Normal, TorchDistribution, constraints
 
 from ..._modes import plain_mode
-from ...checks import check_finite, check_shape, checked_floating, checked_sample_shape
+from ...checks import broadcast_shapes, check_finite, check_shape, checked_floating, checked_sample_shape
 from ...core.laws.expansion import check_expandable
 from ...core.laws.parameter_cache import version_of
 from ...core.partition import PartitionBackend
@@ -117,7 +117,7 @@ class DiaconisYlvisaker(TorchDistribution):
         validate_args: bool | None,
     ) -> None:
         """Fill the fields from checked values."""
-        batch = torch.broadcast_shapes(mean_statistics.shape[:-1], prior_sample_size.shape)
+        batch = broadcast_shapes(mean_statistics.shape[:-1], prior_sample_size.shape)
         self.hypergraph = hypergraph
         self.partition = partition
         self.is_proper = is_proper
@@ -191,7 +191,7 @@ class DiaconisYlvisaker(TorchDistribution):
         **_: Any,
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of s and n0."""
-        batch = torch.broadcast_shapes(tuple(mean_statistics)[:-1], tuple(prior_sample_size))
+        batch = broadcast_shapes(tuple(mean_statistics)[:-1], tuple(prior_sample_size))
         return batch, torch.Size((hypergraph.num_parameters,))
 
     def __repr__(self) -> str:
@@ -335,7 +335,7 @@ class DiaconisYlvisaker(TorchDistribution):
         s, n0 = self.mean_statistics.double(), self.prior_sample_size.double()
         alpha = n0.unsqueeze(-1) * s
         updated, size = alpha + counts, n0 + total
-        shape = torch.broadcast_shapes(updated.shape[:-1], size.shape)
+        shape = broadcast_shapes(updated.shape[:-1], size.shape)
         value = log_normaliser(self.hypergraph, updated.expand(*shape, -1), size.expand(shape))
         return (value - log_normaliser(self.hypergraph, alpha, n0)).to(self.mean_statistics.dtype)
 

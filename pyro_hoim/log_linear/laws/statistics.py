@@ -11,7 +11,7 @@ from pyro.distributions import constraints
 from pyro.distributions.util import broadcast_shape
 from torch.distributions import kl_divergence, register_kl
 
-from ...checks import check_dense, check_finite, checked_sample_shape
+from ...checks import broadcast_shapes, check_dense, check_finite, checked_sample_shape
 from ...core.laws.shared import MarginalCounts, SharedLaw, StateSpace
 from ...core.laws.traces import refuse_traced
 from ...core.partition import LogPartition, PartitionBackend
@@ -377,7 +377,7 @@ def _checked_count(total_count: torch.Tensor | float) -> float | torch.Tensor:
 def _first_fault(value: torch.Tensor, law: LogLinearStatistics) -> str:
     """Describe the first inconsistency of the first bad vector."""
     bad = ~law.support.check(value)
-    bad = bad.expand(torch.broadcast_shapes(bad.shape, law.batch_shape))
+    bad = bad.expand(broadcast_shapes(bad.shape, law.batch_shape))
     where = tuple(bad.nonzero()[0].tolist())
     total = float(law.total_count.expand(bad.shape)[where])
     table = value.expand((*bad.shape, value.shape[-1]))[where].to(torch.float64)
@@ -427,7 +427,7 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
     for edge, where in q.hypergraph.term_slices.items():
         total = total + (eta[edge] * q._law.tables[..., where]).sum(-1)
     cross = total - q._law.log_partition.value
-    shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
+    shape = broadcast_shapes(p.batch_shape, q.batch_shape)
     divergence = common - cross
     if q._law.support is not None:
         is_inside = q._law.support.holds(p._law.support).to(divergence.device)

@@ -10,6 +10,7 @@ from functools import lru_cache
 import torch
 
 from ..._modes import plain_mode
+from ...checks import broadcast_shapes
 from ...core.laws.expansion import check_expandable, list_states
 from ...errors import InputError, other_domain, refused
 from ...schema import Domain
@@ -100,7 +101,7 @@ def support_of_tables(domain: Domain, zeros: Mapping[tuple[str, ...], torch.Tens
     if not zeros:
         return None
     graph = InteractionHypergraph(domain, zeros, hierarchical=False)
-    batch = torch.broadcast_shapes(*(table.shape[:-1] for table in zeros.values()))
+    batch = broadcast_shapes(*(table.shape[:-1] for table in zeros.values()))
     flat = torch.cat([zeros[e].double().expand(*batch, -1) for e in graph.edges], -1)
     return support_of(LogLinearEnergy._trusted(graph, flat))
 
