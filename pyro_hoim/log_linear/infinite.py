@@ -10,8 +10,8 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.optimize import nnls
 
 from ..errors import InputError, IntractableError
 from ..structure.hypergraph import Edge, InteractionHypergraph
@@ -260,7 +260,7 @@ def _are_within(cone: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     for row, vector in enumerate(vectors):
         if not is_open[row]:
             continue
-        weights, distance = nnls(cone, vector)
+        weights, distance = scipy.optimize.nnls(cone, vector)
         within[row] = distance <= 1e-8 * norms[row]
         if within[row]:
             continue

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...compute.lanes import run_threads
 from ...structure.hypergraph import InteractionHypergraph, cell_index
 from ._join_graph import tables_of
 
@@ -58,6 +57,7 @@ def met(hypergraph: InteractionHypergraph, tables: torch.Tensor, states: NDArray
 
 def log_q(hypergraph: InteractionHypergraph, tables: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
     """Log unnormalised probabilities (n,) of states (n, d) under tables (num_terms,)."""
+    from ...compute.lanes import run_threads
     from ._kernels import LANES, look_up
 
     codes, values = np.ascontiguousarray(states.numpy()), np.ascontiguousarray(tables.numpy())

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...compute.lanes import lane_seeds, run_threads
 from ._sweeps import Sweeps
 
 Floats = NDArray[np.float64]
@@ -45,6 +44,7 @@ def resampled(sweeps: Sweeps, number: int, size: int, seed: int) -> list[Run]:
 
 def _runs(sweeps: Sweeps, number: int, size: int, seed: int, threshold: float) -> list[Run]:
     """Runs on all threads, each with random numbers of its own."""
+    from ...compute.lanes import lane_seeds, run_threads
     from ._particle_kernels import draw
 
     sweeps.make_current()

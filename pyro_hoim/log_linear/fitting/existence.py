@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+import scipy
 import torch
-from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack, identity, vstack
 
 from ...core.words import plural
@@ -227,7 +227,7 @@ def _recession(images: np.ndarray) -> np.ndarray | None:
     """Solution z of the linear program of :func:`forced_zeros`; None when no solver of HiGHS finds one."""
     num, size = images.shape
     for method in ("highs-ds", "highs-ipm"):
-        solution = linprog(
+        solution = scipy.optimize.linprog(
             np.concatenate([np.zeros(size), -np.ones(num)]),
             A_ub=csr_matrix(hstack([csr_matrix(images), identity(num)])),
             b_ub=np.zeros(num),
@@ -510,5 +510,5 @@ def _distance(structural: ImpossibleStates | None, hypergraph: InteractionHyperg
     table, wanted = vstack(blocks), np.concatenate(shares)
     amounts = hstack([table, identity(len(wanted)), -identity(len(wanted))])
     prices = np.repeat([0.0, 1.0], [len(codes), 2 * len(wanted)])
-    solution = linprog(prices, A_eq=csr_matrix(amounts), b_eq=wanted, method="highs")
+    solution = scipy.optimize.linprog(prices, A_eq=csr_matrix(amounts), b_eq=wanted, method="highs")
     return float(solution.fun) if solution.status == 0 else 0.0

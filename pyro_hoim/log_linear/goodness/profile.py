@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from scipy.special import ndtr, ndtri
 
 from ..fitting.result import FitResult
@@ -58,7 +58,7 @@ def profile_limits(result: FitResult, contrasts: np.ndarray, signs: np.ndarray, 
         while excess(high) > 0 and high < _FAR:
             high += 2.0
         if excess(low) > 0 > excess(high):
-            limits[row, 0] = signs[row] * brentq(excess, low, high, xtol=1e-9)
+            limits[row, 0] = signs[row] * scipy.optimize.brentq(excess, low, high, xtol=1e-9)
             limits[row, 1] = 2 * float(ndtr(-math.sqrt(max(0.0, excess(0.0) + threshold))))
     return limits
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+import scipy
 import torch
-from scipy import optimize, sparse
+from scipy import sparse
 
 from ..._modes import plain_mode
 from ...checks import check_dense, check_finite, check_shape, checked_floating
@@ -63,7 +64,7 @@ def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max
     options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     for presolve in (True, False):
         options["presolve"] = presolve
-        result = optimize.linprog(cost, A_eq=matrix, b_eq=wanted, bounds=bounds, method="highs", options=options)
+        result = scipy.optimize.linprog(cost, A_eq=matrix, b_eq=wanted, bounds=bounds, method="highs", options=options)
         if result.status == _SOLVED:
             return float(result.x[-1])
         if result.status == _INFEASIBLE:
