@@ -4,11 +4,16 @@ Imports inside functions and under ``TYPE_CHECKING`` count, and a name of a lazy
 """
 
 import ast
+import importlib.util
+import subprocess
+import sys
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from pyro_hoim import fit, load_table
 
 from support.sources import uncollected
 
@@ -156,3 +161,56 @@ def test_control_meeting_families_are_found():
         "pyro_hoim/generalized_root/r.py": "def f():\n    from ..log_linear.x import g\n",
     }
     assert len(_families_that_meet(_Modules(sources))) == 1
+
+
+# Modules that cost a command on a model as much as its work does, and that none of these needs.
+COSTLY = (
+    "joblib",
+    "matplotlib",
+    "numba",
+    "pyro_hoim.boltzmann",
+    "pyro_hoim.dependency_network",
+    "pyro_hoim.generalized_root",
+    "scipy.optimize",
+    "scipy.stats",
+    "sympy",
+)
+ON_A_MODEL = """
+import sys
+from pyro_hoim.cli import run
+model, rows = sys.argv[1:]
+for words in (
+    ["score", model, rows], ["predict", model, rows, "--target", "Gender"], ["sample", model, "-n", "2"],
+    ["log-z", model], ["mode", model], ["margins", model, "Gender"], ["interactions", model], COMMAND,
+):
+    assert run(words) == 0, words
+sys.stderr.write(" ".join(name for name in COSTLY if name in sys.modules))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """The costly modules that a process has imported after all commands on a model, and one more."""
+    folder = tmp_path_factory.mktemp("commands")
+    model, rows = str(folder / "model.safetensors"), folder / "rows.csv"
+    table = load_table("ucb_admissions")
+    fit("Admit * Gender + Dept", table).save(model)
+    rows.write_text("Admit,Gender,Dept\nAdmitted,Male,A\nRejected,Female,B\n", encoding="utf-8")
+
+    def of(*command):
+        code = ON_A_MODEL.replace("COMMAND", repr(list(command))).replace("COSTLY", repr(COSTLY))
+        done = subprocess.run(
+            [sys.executable, "-c", code, model, str(rows)], capture_output=True, text=True, check=True
+        )
+        return done.stderr.split()
+
+    return of
+
+
+def test_commands_on_a_model_import_what_they_need(imported):
+    assert all(importlib.util.find_spec(name) for name in COSTLY)
+    assert imported("tables") == []
+
+
+def test_control_options_of_all_families_import_them(imported):
+    assert {"matplotlib", "pyro_hoim.generalized_root", "scipy.stats"} <= {*imported("score", "--help")}
