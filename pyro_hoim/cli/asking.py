@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -127,7 +128,7 @@ class ModelCommand(FamilyCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words, by the options of the family of the model among them where these are enough."""
         for word in args:
-            if (family := _family_at(Path(word))) is not None:
+            if (family := _family_at(word)) is not None:
                 ctx.meta[_OWNER] = (family,)
                 if self._is_read(ctx, args, word):
                     break
@@ -143,14 +144,14 @@ class ModelCommand(FamilyCommand):
         return values.get("model") == model and not values.get("help")
 
 
-def _family_at(path: Path) -> Family | None:
+def _family_at(word: str) -> Family | None:
     """The family of a model file, or of that in a folder; None of what is none, of which reading says why."""
-    file = path / "model.safetensors" if path.is_dir() else path
-    if not file.is_file() or is_uai(file):
+    file = os.path.join(word, "model.safetensors") if os.path.isdir(word) else word
+    if not os.path.isfile(file) or is_uai(file):
         return None
     try:
         return family_of(read_kind(file), file)
-    except HoimError:
+    except (HoimError, OSError):
         return None
 
 
