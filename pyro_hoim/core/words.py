@@ -286,6 +286,11 @@ def digits(value: float | None) -> str:
     return number(value) if value is None or not math.isfinite(value) else fixed(value)
 
 
+def times(ratio: float) -> str:
+    """A ratio in a sentence with two significant digits, such as ``210 times``; of a huge one that it is."""
+    return "more than 1,000 times" if ratio > 1000 else f"{float(f'{ratio:.2g}'):g} times"
+
+
 def columns_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Aligned lines: the first column to the left, the others to the right."""
     header, *rows = [[visible(cell) for cell in line] for line in (header, *rows)]

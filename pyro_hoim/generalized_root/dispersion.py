@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import torch
 
-from ..core.words import shorten
+from ..core.words import shorten, times
 from ..errors import InputError
 from .energy import GeneralizedRootEnergy
-from .nodes.families import ExponentialFamily, NodeFamily, PoissonFamily, TruncatedPoissonFamily
+from .nodes.families import ExponentialFamily, NodeFamily, PoissonFamily
 from .nodes.log_partition import node_moments
 
 _FACTOR = 1.5  # of the variance, from which on it is said
@@ -93,7 +93,7 @@ def dispersion_sentences(ratios: Mapping[str, float]) -> list[str]:
     """What a reader has to know of columns that vary otherwise than the model says."""
     sentences = list[str]()
     for is_more, how, what in ((True, "more", "too narrow"), (False, "less", "too wide")):
-        some = [f"{shorten(name)} {ratio:.2g} times" for name, ratio in ratios.items() if (ratio > 1) == is_more]
+        some = [f"{shorten(name)} {times(ratio)}" for name, ratio in ratios.items() if (ratio > 1) == is_more]
         if some:
             sentences.append(
                 f"numbers vary {how} than the model says, with the variance of {', '.join(some)}: intervals of "
@@ -104,10 +104,8 @@ def dispersion_sentences(ratios: Mapping[str, float]) -> list[str]:
 
 
 def _is_tied(family: NodeFamily) -> bool:
-    """Whether the mean of a family says its variance, and there are more values than two."""
-    return isinstance(family, PoissonFamily | ExponentialFamily) or (
-        isinstance(family, TruncatedPoissonFamily) and family.maximum > 1
-    )
+    """Whether the mean of a family, truncated Poisson ones among them, says its variance; two values are labels."""
+    return isinstance(family, PoissonFamily | ExponentialFamily) and family.largest_value > 1
 
 
 def _spread(family: NodeFamily, variance: torch.Tensor) -> torch.Tensor:

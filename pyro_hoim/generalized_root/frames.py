@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ..core.words import in_python, listed, option
+from ..core.words import in_python, listed, option, times
 from ..data.columns import left_out_of_numbers
 from ..data.encoding import encode_column, factorise, is_empty, labels_of_values, level_order, meaning_of, to_numbers
 from ..data.frames import FrameLike, as_frame, is_frame
@@ -504,7 +504,7 @@ def choose_families(
         >>> choose_families(frame, {"region": "category"})
         RootColumns: 2 columns, 4 variables
           region: category of 3 levels (1, 2, 3), as it was said to be one
-          cost: positive number, as its numbers are positive and skewed (standard deviation 1.4 of the mean)
+          cost: positive number, as its numbers are positive and skewed (standard deviation 1.4 times the mean)
     """
     # The door: a frame with the columns that are spoken of.
     if not is_frame(frame):
@@ -664,7 +664,7 @@ def _real(look: _Look, numbers: NDArray[np.float64], centre: bool) -> RootColumn
     """A column of numbers with fractions."""
     mean, spread, skewness = _moments(numbers)
     if numbers.min() >= 0 and spread > _EXPONENTIAL * mean and skewness > 1:
-        words = f"its numbers are positive and skewed (standard deviation {spread / mean:.2g} of the mean)"
+        words = f"its numbers are positive and skewed (standard deviation {times(spread / mean)} the mean)"
         return look.number(ExponentialFamily(), words, centre)
     return look.number(GaussianFamily(), "its numbers have fractions", centre)
 
@@ -675,7 +675,7 @@ def _whole(look: _Look, numbers: NDArray[np.float64], span: str, centre: bool) -
     if numbers.min() < 0:
         return look.number(GaussianFamily(), "some of its whole numbers are negative", centre)
     if mean < 100 and 2 / 3 <= spread**2 / mean <= 3 / 2 and skewness > -0.25:
-        words = f"its whole numbers vary as counts do (variance {spread**2 / mean:.2g} of the mean)"
+        words = f"its whole numbers vary as counts do (variance {times(spread**2 / mean)} the mean)"
         return look.number(PoissonFamily(), words, centre)
     if mean >= 5 * spread or (mean >= 2 * spread and abs(skewness) <= 0.5):
         words = f"its whole numbers are far from 0 (mean {mean:.3g}, standard deviation {spread:.3g})"
@@ -683,7 +683,7 @@ def _whole(look: _Look, numbers: NDArray[np.float64], span: str, centre: bool) -
     if skewness > 1 and spread >= mean / 2 and numbers.max() <= _MOST_COUNT:
         words = f"its whole numbers are many and skewed (mean {mean:.3g}, largest {numbers.max():g})"
         if (ratio := spread**2 / mean) > _WIDE:
-            words += f"; their variance is {ratio:.2g} of the mean, wider than intervals and draws of the model allow"
+            words += f"; their variance is {times(ratio)} the mean, wider than intervals and draws of the model allow"
         return look.number(PoissonFamily(), words, centre)
     # Counts begin near 0; amounts and ages that do not, are real, and amounts over several powers of ten positive.
     is_near_zero = spread >= mean / 2 and skewness > 0.5
@@ -705,7 +705,9 @@ def _ask(questions: Sequence[_Question]) -> None:
     if len(questions) > _SHOWN:
         shown += f", and likewise {', '.join(repr(one.name) for one in questions[_SHOWN:])}"
     example = {one.name: one.example for one in questions[:_SHOWN]}
-    node, every = in_python(", or a node family"), f", and {EVERY!r} stands for all of them"
+    node = in_python(", or a node family")
+    for_all = option("family", f"{EVERY}=real")
+    every = in_python(f", and {EVERY!r} stands for all of them", f"; {for_all} is said of all of them")
     typed = " ".join(option("family", f"{name}={word}") for name, word in example.items())
     hint = (
         f"say what {'it is' if len(questions) == 1 else 'they are'}, such as "

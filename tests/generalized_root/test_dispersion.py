@@ -11,8 +11,16 @@ import torch
 from scipy import stats
 
 import pyro_hoim as hoim
+from pyro_hoim import Domain, Variable
 from pyro_hoim.errors import DataWarning
-from pyro_hoim.generalized_root import RootFitResult, RootSettings, dispersions
+from pyro_hoim.generalized_root import (
+    GeneralizedRootEnergy,
+    RootFitResult,
+    RootSettings,
+    RootStructure,
+    TruncatedPoissonFamily,
+    dispersions,
+)
 
 _SAID = {"visits": "count", "cost": "positive", "ill": "binary", "weight": "real"}
 _ROWS = 800
@@ -47,6 +55,14 @@ def test_ratios_are_those_of_pearsons_statistic_and_none_is_told_of_a_law_that_h
     law, rows = model.energy(), torch.from_numpy(model.columns.encode(frame))
     twice = dispersions(law, rows, torch.full((_ROWS,), 2.0))
     assert twice == pytest.approx(dispersions(law, rows.repeat(2, 1)), rel=1e-12)
+
+
+def test_columns_of_two_values_are_labels_and_have_no_variance_of_their_own() -> None:
+    names = [Variable("ill", kind="count"), Variable("tests", kind="count")]
+    families, psi = [TruncatedPoissonFamily(1), TruncatedPoissonFamily(2)], torch.full((2,), -3.0, dtype=torch.float64)
+    law = GeneralizedRootEnergy(RootStructure.independent(Domain(names)), psi, families)
+    rows = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64).repeat(100, 1)  # ones far too often
+    assert dispersions(law, rows).keys() == {"tests"}  # a count up to two is the control
 
 
 def test_summaries_say_it_also_of_a_loaded_model_and_intervals_are_as_narrow_as_they_say(tmp_path: Path) -> None:

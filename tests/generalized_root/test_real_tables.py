@@ -105,7 +105,7 @@ def test_families_are_those_that_the_tables_describe() -> None:
     assert families("wine")["class"] == IndicatorFamily("class") and families("wine")["hue"] == GaussianFamily()
     # Visits to doctors vary far more than Poisson counts, which the reason says; of other counts it says nothing.
     table, reason = _parts("randhie")[0]["mdvis"], _fitted("randhie").columns["mdvis"].reason
-    assert f"variance is {table.var(ddof=0) / table.mean():.2g} of the mean" in reason
+    assert f"variance is {table.var(ddof=0) / table.mean():.2g} times the mean" in reason
     counts = pd.DataFrame({"x": np.random.default_rng(0).poisson(8.0, 500)})
     assert "wider" not in choose_families(counts)["x"].reason
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from ...core.words import plural
-from ...errors import check_type, conflict, out_of_range
+from ...errors import ConvergenceWarning, check_type, conflict, out_of_range
 from ...runs.checkpoint import checked_run
 from .confirm import with_confirmed
-from .fit import check_penalties, fit_root_path
+from .fit import check_penalties, fit_root_path, warn_regressions
 from .options import (
     FOLDS,
     FamilyChoice,
@@ -90,6 +92,9 @@ def choose_l1(
     Raises:
         InputError: arguments out of range; whatever ``fit_root_path`` raises.
 
+    Warns:
+        ConvergenceWarning: as ``fit_root_path``, of the fit that is chosen and of its confirmed model.
+
     References:
         Jiahua Chen and Zehua Chen, Extended Bayesian information criteria for model selection, 2008. Rina Foygel and
         Mathias Drton, Bayesian model choice and information criteria in sparse generalized linear models, 2011. Han
@@ -124,11 +129,12 @@ def choose_l1(
 
     # Rules on parts of the rows score before the path of all rows, others after it.
     scores, errors = (), None
-    if rule.name == "held-out" and validation is None:
-        scores, errors = cross_validated_scores(rows, fit_path, generator, rule.folds)
-    elif rule.name == "stability":
-        scores = _instability(rows, fit_path, rule.num_subsamples, generator)
-    path = fit_path(np.arange(rows.num_rows))
+    with comparing():
+        if rule.name == "held-out" and validation is None:
+            scores, errors = cross_validated_scores(rows, fit_path, generator, rule.folds)
+        elif rule.name == "stability":
+            scores = _instability(rows, fit_path, rule.num_subsamples, generator)
+        path = fit_path(np.arange(rows.num_rows))
     if rule.name == "ebic":
         scores = tuple(_ebic(fitted, rule.gamma) for fitted in path)
         best = int(np.argmin(scores))
@@ -142,9 +148,23 @@ def choose_l1(
     # Only the chosen model is confirmed: tests of every penalty would take as long as their fits.
     listed = checked_candidates(settings.candidates, rows.units, order)
     chosen = with_confirmed(path[best], rows, listed, settings)
-    warn_refits([chosen.confirmed] if chosen.confirmed is not None else [], 2)
+    warn_of_chosen(chosen)
     path = (*path[:best], chosen, *path[best + 1 :])
     return L1ChoiceResult(l1s[best], path[best], scores, errors, path)
+
+
+@contextmanager
+def comparing() -> Generator[None]:
+    """Inside, nothing is said of fits that have not converged: they are scored as they are, and one is chosen."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def warn_of_chosen(fit: RootFitResult) -> None:
+    """Warn of what has not converged in a fit that was chosen, or in its confirmed model."""
+    warn_regressions([fit])
+    warn_refits([one for one in (fit, fit.confirmed) if one is not None])
 
 
 def _instability(rows: RootRows, fit_path: FitPath, num_subsamples: int, generator: torch.Generator) -> Scores:

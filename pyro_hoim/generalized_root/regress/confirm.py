@@ -635,7 +635,7 @@ def confirm_roots(
     rows = fit.rows(data, fit.order)
     listed = checked_candidates(settings.candidates, rows.units, fit.order)
     confirmed = confirm_rows(fit, rows, listed, settings, least_gain)
-    warn_refits([confirmed], 2)
+    warn_refits([confirmed])
     return confirmed
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 from typing_extensions import Unpack
 
+from ...core.words import in_python, option
 from ...data.frames import is_frame, is_source
 from ...errors import (
     ConvergenceWarning,
@@ -472,13 +473,13 @@ def _fit(
             by_penalty.append(solutions)
     # From node solutions to joint models, which are refitted and confirmed where that is asked for.
     fits = [joined(solutions, i) for i, solutions in enumerate(by_penalty)]
-    _warn(fits)
+    warn_regressions(fits)
     if refit != "none":
         fits = [regressions.refit(fitted, refit, f"{i}") for i, fitted in enumerate(fits)]
-        warn_refits(fits, 3)
+        warn_refits(fits)
     if settings.false_discovery_rate is not None:
         fits = [with_confirmed(fitted, rows, listed, settings) for fitted in fits]
-        warn_refits([fitted.confirmed for fitted in fits if fitted.confirmed is not None], 3)
+        warn_refits([fitted.confirmed for fitted in fits if fitted.confirmed is not None])
     return tuple(fits)
 
 
@@ -585,7 +586,7 @@ def _warn_of_rare_levels(rows: RootRows) -> None:
         if rare:
             problem = (
                 f"one row alone has {_quoted(rare)}, so that coefficients without a penalty may have no finite "
-                "optimum; join rare levels, or take l1 and refit_share above 0"
+                f"optimum; join rare levels, or take {option('l1')}{in_python(' and refit_share')} above 0"
             )
             warnings.warn(DataWarning(problem), stacklevel=caller_level())
     # Counts that one row alone has otherwise than all others.
@@ -599,13 +600,14 @@ def _warn_of_rare_levels(rows: RootRows) -> None:
     if alone and rows.total > 2:
         problem = (
             f"all rows but one have the same value of {_quoted(alone)}, so that coefficients without a penalty may "
-            "have no finite optimum, and standard errors rest on one row; leave such columns out, or take l1 and "
-            "refit_share above 0"
+            "have no finite optimum, and standard errors rest on one row; leave such columns out, or take "
+            f"{option('l1')}{in_python(' and refit_share')} above 0"
         )
         warnings.warn(DataWarning(problem), stacklevel=caller_level())
 
 
-def _warn(fits: Sequence[RootFitResult]) -> None:
+def warn_regressions(fits: Sequence[RootFitResult]) -> None:
+    """Warn of regressions that have not converged."""
     for fitted in fits:
         bad = [node for node in fitted.nodes if node.status not in ("converged", "fixed", "stopped")]
         if bad:
@@ -613,7 +615,7 @@ def _warn(fits: Sequence[RootFitResult]) -> None:
             warnings.warn(
                 f"{len(bad)} of {len(fitted.nodes)} root regressions have not converged; the worst is "
                 f"{worst.variable!r} (residual {worst.kkt_residual:.1e}, tolerance {fitted.tolerance:.1e}, "
-                f"{worst.status}); {advice(worst.status, 'l1', fitted.is_full)}",
+                f"{worst.status}); {advice(worst.status, option('l1'), fitted.is_full)}",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=caller_level(),
             )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from typing_extensions import override
 
+from ...core.words import in_python, option
 from ._kernels import scan_pairs, scan_singles, scan_tuples, screened_columns
 from ._regression import Floats, Groups, Integers, Point, Status, WorkingSet, newton, published_newton, units
 from .options import RootSettings, SearchSpace
@@ -20,11 +21,12 @@ from .rows import RootRows
 def advice(status: str, penalties: str, is_full: bool) -> str:
     """What helps a search that stopped with a status and has not converged; names the arguments that penalise."""
     if status != "stalled":
-        return f"raise {penalties}, tolerance or max_iterations"
-    lower = ", or leave out full=True" if is_full else ""
+        return f"raise {penalties}{in_python(', tolerance or max_iterations')}"
+    lower = f", or leave out {option('full', True)}" if is_full else ""
+    others = "; a larger tolerance helps against rounding alone, and more iterations do not help"
     return (
-        f"rounding, or the edge of the family's domain, stops the line search: raise {penalties}{lower}; a larger "
-        "tolerance helps against rounding alone, and more iterations do not help"
+        f"rounding, or the edge of the family's domain, stops the line search: raise {penalties}{lower}"
+        f"{in_python(others)}"
     )
 
 

@@ -13,7 +13,8 @@ import joblib
 import numpy as np
 import torch
 
-from ...errors import ConvergenceWarning, check_choice, check_type, refused
+from ...core.words import in_python, option
+from ...errors import ConvergenceWarning, caller_level, check_choice, check_type, refused
 from ..energy import GeneralizedRootEnergy
 from ..normalizability.check import check_normalizable
 from ..structure import RootStructure
@@ -351,11 +352,11 @@ def refit_roots(
             raise refused("data", problem, code="impossible")
     # The confirmed model is refitted beside the whole one.
     refitted = refit_rows(fit.joined(), rows, refit, settings)
-    warn_refits([refitted], 2)
+    warn_refits([refitted])
     if fit.confirmed is None or refit == "none":
         return refitted
     confirmed = refit_rows(fit.confirmed.joined(), rows, refit, settings)
-    warn_refits([confirmed], 2)
+    warn_refits([confirmed])
     return replace(refitted, confirmed=confirmed)
 
 
@@ -407,26 +408,27 @@ def refit_rows(
     return replace(fit, structure=structure, psi=psi, refit=record, seconds=seconds, training=rows.sample)
 
 
-def warn_refits(fits: Sequence[RootFitResult], stacklevel: int) -> None:
+def warn_refits(fits: Sequence[RootFitResult]) -> None:
     """Warn of refits whose residual is above the tolerance, and of those that stop short of the optimum."""
     for fit in fits:
         record = fit.refit
         if record is None:
             continue
-        penalties = "l1 or refit_share" if record.method == "all" else "l1"
+        penalties = option("l1") + in_python(" or refit_share" if record.method == "all" else "")
         if not record.is_converged:
             warnings.warn(
                 f"the refit of {record.method!r} has not converged (residual {record.kkt_residual:.1e}, "
                 f"tolerance {fit.tolerance:.1e}, {record.status}); {advice(record.status, penalties, fit.is_full)}",
                 ConvergenceWarning,
-                stacklevel=stacklevel + 1,
+                stacklevel=caller_level(),
             )
         if record.way < 1.0:
             other = "" if record.method == "all" else ", or refit 'all'"
+            share = in_python(f"the share way={record.way:.2g}", f"{100 * record.way:.2g} %")
             warnings.warn(
                 f"the refit of {record.method!r} was shortened: the law of its optimum has no normalising constant, "
-                f"and the coefficients go the share way={record.way:.2g} of the distance to it; "
+                f"and the coefficients go {share} of the distance to it; "
                 f"raise {penalties}{other}",
                 ConvergenceWarning,
-                stacklevel=stacklevel + 1,
+                stacklevel=caller_level(),
             )

@@ -45,7 +45,7 @@ from ..file import RootFile
 from ..frames import RootColumns
 from ..nodes.columns import Families, NodeFamilies
 from ..nodes.families import family_to_json
-from ..regress.choice import cross_validated_scores, held_out_scores
+from ..regress.choice import comparing, cross_validated_scores, held_out_scores, warn_of_chosen
 from ..regress.confirm import with_confirmed
 from ..regress.fit import fit_root_path
 from ..regress.options import RootSettings, checked_order
@@ -409,20 +409,24 @@ def analyse_roots(
     one = families.common or families
 
     def learned(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
-        fits, scores = learn(train, penalties, one, order=root), None
-        if validation is not None:
-            scores = held_out_scores(fits, validation)[0]
-        elif len(penalties) > 1:
-            generator = torch.Generator().manual_seed(seed)
-            scores = cross_validated_scores(
-                fits[0].rows(train, root), lambda some: learn(train.rows(some), penalties, one, order=root), generator
-            )[0]
+        with comparing():
+            fits, scores = learn(train, penalties, one, order=root), None
+            if validation is not None:
+                scores = held_out_scores(fits, validation)[0]
+            elif len(penalties) > 1:
+                generator = torch.Generator().manual_seed(seed)
+                scores = cross_validated_scores(
+                    fits[0].rows(train, root),
+                    lambda some: learn(train.rows(some), penalties, one, order=root),
+                    generator,
+                )[0]
         return _chosen(fits, penalties, train, scores)
 
     order = checked_order(order, families.each)
     fit, path = learned(order)
     settings = RootSettings(false_discovery_rate=false_discovery_rate)
     fit = with_confirmed(fit, fit.rows(train, fit.order), {}, settings)
+    warn_of_chosen(fit)
     fit = fit.with_columns(columns) if columns is not None else fit
     learning = time.perf_counter() - begin
     # Simpler laws of the same rows, which the gain is over.
