@@ -243,7 +243,18 @@ def test_margins_of_columns_that_are_fixed_or_real_are_refused_before_draws(stat
     said = shell.refused("margins", str(folder), "region", "--given", "region=north")
     assert said == "--given: fixes 'region', whose distribution is asked for"
     said = shell.refused("margins", str(folder), "region", "age")
-    assert "columns of real numbers have no table of probabilities" in said
+    assert said.endswith("columns of real numbers have no table of probabilities; draw rows by sample")
+
+
+def test_margins_of_categories_whose_codes_are_written_with_decimals(shell):
+    frame = pd.DataFrame({"grade": [1.0, 2.0, 3.0] * 5, "ill": [0.0, 1.0, 1.0] * 5})
+    columns = choose_families(frame, {"grade": "category"})
+    structure = RootStructure.mixed(columns.domain, [])
+    psi = torch.zeros(structure.num_terms, dtype=torch.float64)
+    save_roots("model.safetensors", RootFile(structure, psi, columns.families, {"frame": columns.to_json()}))
+    cells = shell.json("margins", "model.safetensors", "grade", "ill", "--num-draws", "1000")["cells"]
+    assert {tuple(cell["levels"]) for cell in cells} == {(grade, ill) for grade in "123" for ill in "01"}
+    assert shell.refused("margins", "model.safetensors").endswith("no table of levels; name some columns")
 
 
 def test_log_z_out_of_reach_is_said_in_options_alone(shell):

@@ -16,6 +16,7 @@ import torch
 from tqdm import tqdm
 
 from ...checks import checked_device
+from ...data.encoding import label_of
 from ...data.observations import Observations
 from ...errors import InputError, IntractableError, check_names, check_unique, conflict, out_of_reach, refused
 from ...schema import Domain
@@ -65,17 +66,17 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
             raise conflict("given", f"fixes {name!r}, whose distribution is asked for")
     reals = "columns of real numbers have no table of probabilities"
     if encoder is not None and any(encoder.is_continuous(name) for name in names):
-        raise out_of_reach("names", reals, "draw rows by sample")
+        raise out_of_reach("names", reals, "draw rows by sample", code="no-method")
     cells, error = _exact(family, question, names, given), None
     if cells is None:
         # Shares of draws, the largest first
         frame = _draws(family, question, given)
-        if any(frame[name].dtype.kind == "f" for name in names):
-            raise out_of_reach("names", reals, "draw rows by sample")
+        if encoder is None and any(frame[name].dtype.kind == "f" for name in names):
+            raise out_of_reach("names", reals, "draw rows by sample", code="no-method")
         shares = frame.value_counts(subset=list(names)) / len(frame)
         keys: list[Any] = shares.index.tolist()
         cells, error = (
-            {tuple(map(str, key)): float(share) for key, share in zip(keys, shares, strict=True)},
+            {tuple(map(label_of, key)): float(share) for key, share in zip(keys, shares, strict=True)},
             question["num_draws"],
         )
     rows: list[dict[str, Any]] = []
@@ -102,7 +103,7 @@ def column_margins(family: Family, question: Question, given: Mapping[str, Any])
     """
     domain = question.stored.domain
     if family.data_type != "labels":
-        raise out_of_reach("names", "columns of numbers have no table of levels", "name some columns")
+        raise out_of_reach("names", "columns of numbers have no table of levels", "name some columns", code="no-method")
     columns, draws = None, None
     if family.has("column_probabilities"):
         try:

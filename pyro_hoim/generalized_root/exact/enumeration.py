@@ -303,6 +303,11 @@ class Grid(NamedTuple):
     places: tuple[int, ...]
 
 
+def _refusal(problem: str, hint: str = "use RootAnnealed()", code: str = "over-budget") -> IntractableError:
+    """Why a sum is out of reach, with what to do about it in Python."""
+    return out_of_reach(in_python("RootEnumeration", "exact sums"), problem, in_python(hint) or None, code=code)
+
+
 @lru_cache(maxsize=1024)
 def windows_of(
     structure: RootStructure, families: NodeFamilies, content: bytes, tolerance: float
@@ -317,7 +322,7 @@ def windows_of(
     for family, _ in families.groups:
         if math.isfinite(family.largest_value) and not family.is_discrete:
             problem = f"no grid for interacting numbers up to a maximum, as those of the {family.name} family"
-            raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
+            raise _refusal(problem, code="no-method")
     if terms.is_short.all():
         return [Window(0.0, top, 1) for top in families.largest_values], -math.inf
     # Else the narrowest of several products above says how far out to go.
@@ -325,7 +330,7 @@ def windows_of(
     candidates = bounds_of(terms, means)
     if not candidates:
         problem = "found no product law above the model, near the edge of normalisability, to end the grid"
-        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
+        raise _refusal(problem, code="no-method")
     profiled: list[tuple[float, list[_Profile], Bounds]] = []
     failures: list[IntractableError] = []
     for bounds in candidates:
@@ -383,13 +388,13 @@ def _profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Prof
         values = bounds.log_above(family, variable, probes)
         if not math.isfinite(values.max()):
             problem = f"the weights of variable number {variable} exceed the largest floating-point number"
-            raise out_of_reach("RootEnumeration", problem, "use RootAnnealed(), or smaller psi")
+            raise _refusal(problem, "use RootAnnealed(), or smaller psi")
         last = float(probes[min(int(np.flatnonzero(values >= values.max() - depth)[-1]) + 1, len(probes) - 1)])
         if last >= _MAX_POINTS:
             problem = (
                 f"counts up to {last:.3g} matter for variable number {variable}, more than {size_text(_MAX_POINTS)}"
             )
-            raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()")
+            raise _refusal(problem)
         x = np.arange(min(last, limit) + 1)
         values = bounds.log_above(family, variable, x)
         return _Profile(x, values, float(np.logaddexp.reduce(values)), 0.0, 1, ())
@@ -415,7 +420,7 @@ def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> 
     last = int(np.flatnonzero(high)[-1]) + 1
     if last >= len(sizes):
         problem = f"variable number {variable} has a law too wide for a grid"
-        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
+        raise _refusal(problem, code="no-method")
     # An interval of which a good part is above the depth.
     edge = float(sizes[last])
     lower, upper = (-edge if signed else 0.0), edge
@@ -646,7 +651,8 @@ class RootEnumeration(ExactRoot):
     def _cost(self, order: Contraction, what: str) -> Cost:
         feasible = order.largest <= self.max_cells
         verdict = "within" if feasible else "or more, above"
-        reason = f"{what} has {size_text(order.largest, 'cells')}, {verdict} max_cells={self.max_cells}"
+        limit = in_python(f"max_cells={self.max_cells}", f"the limit of {self.max_cells:,}")
+        reason = f"{what} has {size_text(order.largest, 'cells')}, {verdict} {limit}"
         if not feasible:
             reason += in_python("; raise it, or estimate with RootAnnealed()")
         memory = 8 * 4 * order.largest
@@ -670,17 +676,18 @@ class RootEnumeration(ExactRoot):
             contraction = self._order(energy.structure, energy.families, _sizes(energy, windows, count))
             cost = self._cost(contraction, f"with {count} quadrature nodes, the largest table")
             if not cost.feasible:
-                raise out_of_reach("RootEnumeration", f"{cost.reason}; quadrature {moved or 'has not begun'}")
+                raise _refusal(f"{cost.reason}; quadrature {moved or 'has not begun'}", "")
             grids = _grids_of(energy, windows, count)
             with torch.no_grad():
                 value = float(contract(_factors(energy, psi, grids), contraction.order)[0])
             change = abs(value - before)
-            moved = f"moved log Z by {change:.2g} at the last step, tolerance={self.tolerance:g}"
+            allowed = in_python(f"tolerance={self.tolerance:g}", "too much for an exact value")
+            moved = f"moved log Z by {change:.2g} at the last step, {allowed}"
             is_seen = value >= below - 1e-6 * max(1.0, abs(below))  # nodes that miss the law stand still below a bound
             if is_seen and change <= self._allowed(value) / 2:
                 return grids, contraction
             before = value
-        raise out_of_reach("RootEnumeration", f"quadrature with {_NODES[-1]} nodes {moved}", "use RootAnnealed()")
+        raise _refusal(f"quadrature with {_NODES[-1]} nodes {moved}")
 
     def _allowed(self, log_z: float) -> float:
         """Relative error of Z, the absolute error of log Z, that is allowed at a value of log Z."""
