@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from ...core.partition import Cost, LogPartition
 from ...core.words import in_python
-from ...errors import InputError, IntractableError, check_whole, out_of_range, out_of_reach, size_text
+from ...errors import ErrorCode, InputError, IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..energy import GeneralizedRootEnergy
 from ..nodes.columns import Families, NodeFamilies, root_range
 from ..nodes.families import NodeFamily
@@ -303,7 +303,7 @@ class Grid(NamedTuple):
     places: tuple[int, ...]
 
 
-def _refusal(problem: str, hint: str = "use RootAnnealed()", code: str = "over-budget") -> IntractableError:
+def _refusal(problem: str, hint: str = "use RootAnnealed()", code: ErrorCode | None = None) -> IntractableError:
     """Why a sum is out of reach, with what to do about it in Python."""
     return out_of_reach(in_python("RootEnumeration", "exact sums"), problem, in_python(hint) or None, code=code)
 

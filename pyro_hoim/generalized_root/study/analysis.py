@@ -94,8 +94,8 @@ class PathStep:
         l1: the penalty, nats a row.
         num_terms: terms of two and more variables.
         train: pseudo-NLL of the training rows, nats a row.
-        validation: of the validation rows, or without any of every fifth of the training rows under fits of the others,
-            over the columns that are not fixed in the rows learned from; None where nothing was compared.
+        validation: of validation rows, or of training rows left out in turn, over the columns that are not fixed in the
+            rows learned from; None where nothing was compared.
         kkt_residual: largest of all nodes.
     """
 
@@ -408,18 +408,15 @@ def analyse_roots(
     families = NodeFamilies.of(family.families if isinstance(family, RootColumns) else family, train.domain)
     one = families.common or families
 
+    @comparing()
     def learned(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
-        with comparing():
-            fits, scores = learn(train, penalties, one, order=root), None
-            if validation is not None:
-                scores = held_out_scores(fits, validation)[0]
-            elif len(penalties) > 1:
-                generator = torch.Generator().manual_seed(seed)
-                scores = cross_validated_scores(
-                    fits[0].rows(train, root),
-                    lambda some: learn(train.rows(some), penalties, one, order=root),
-                    generator,
-                )[0]
+        fits, scores = learn(train, penalties, one, order=root), None
+        if validation is not None:
+            scores = held_out_scores(fits, validation)[0]
+        elif len(penalties) > 1:
+            rows, generator = fits[0].rows(train, root), torch.Generator().manual_seed(seed)
+            refit = lambda some: learn(train.rows(some), penalties, one, order=root)  # noqa: E731
+            scores = cross_validated_scores(rows, refit, generator)[0]
         return _chosen(fits, penalties, train, scores)
 
     order = checked_order(order, families.each)
