@@ -89,12 +89,12 @@ def program(received):
 # %%
 half = size // 2
 blocks = [names[first : first + half] for first in range(0, size * size, half)]
-kernel = MixedGibbs(program, {"max_tree_depth": 4}, schedule=GibbsSchedule(blocks))
+kernel = MixedGibbs(program, {"max_tree_depth": 3}, schedule=GibbsSchedule(blocks))
 guess = (received > received.mean()).float().flatten()
 run = run_mcmc(
     kernel,
-    num_draws=120,
-    burn_in=80,
+    num_draws=80,
+    burn_in=50,
     num_chains=2,
     seed=seed,
     model_args=(received,),
