@@ -96,7 +96,7 @@ settings = {
     "counts (Poisson)": (PoissonFamily(), 0.5, np.linspace(-4, 2, 17)),
     "positive numbers (exponential)": (ExponentialFamily(), -1.0, np.linspace(-4, 1.9, 17)),
 }
-num_chains = 4000
+num_chains = 1000
 correlations, distances = {}, []
 figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
 for axes, (title, (family, single, values)) in zip(panels, settings.items(), strict=True):
