@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_hoim.generalized_root import analyse_roots, choose_families
+from pyro_hoim.generalized_root import analyse_roots, choose_families, fit_roots
 from pyro_hoim.generalized_root.mixed_table import table_of
 from pyro_hoim.generalized_root.study.fitted import FittedColumn, fitted_figure
+from pyro_hoim.generalized_root.study.mixed_page import limits
 from pyro_hoim.report import plain_text
 
 
@@ -98,3 +99,12 @@ def test_a_panel_for_every_column():
     assert bars == pytest.approx(visits.observed.tolist())
     alone = fitted_figure([FittedColumn("x", "numbers", np.arange(3.0), np.ones(2) / 2, np.ones(2) / 2)], across=1)
     assert len(alone.axes) == 1
+
+
+def test_the_origin_of_real_numbers_is_a_limit_beside_roots_alone():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"ill": rng.integers(0, 2, 120), "weight": rng.normal(70.0, 9.0, 120)})
+    words = "measured from a rounded mean"
+    assert not any(words in sentence for sentence in limits(fit_roots(frame, order=2)))
+    counts = frame.assign(visits=rng.poisson(3.0, 120))
+    assert any(words in sentence for sentence in limits(fit_roots(counts, {"visits": "count"}, order=2)))

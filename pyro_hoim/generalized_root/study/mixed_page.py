@@ -233,7 +233,8 @@ def limits(fit: RootFitResult) -> list[str]:
             "as large as its mean; see the picture of observed and fitted values."
         )
     sentences += dispersion_caveats(fit.dispersion)
-    if fit.columns is not None and any(column.origin for column in fit.columns.columns):
+    has_roots = fit.order > 2 or any(one.kind != "real" and one.largest_value > 1 for one in fit.families)
+    if fit.columns is not None and any(column.origin for column in fit.columns.columns) and has_roots:
         sentences.append(
             "Real numbers are measured from a rounded mean; how they act on counts and positive numbers depends on it."
         )
