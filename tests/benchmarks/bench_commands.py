@@ -3,7 +3,6 @@
 python tests/benchmarks/bench_commands.py [--append] [processes] [OPTIONS]
 """
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -45,13 +44,20 @@ def table():
     return pd.DataFrame({name: np.array(list("xyz"))[codes] for name, codes in zip("abcd", (a, b, c, d), strict=True)})
 
 
+LAUNCHER = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+assert status == 0, sys.argv
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+"""
+"""Starts a process from a small one, for the peak of a process is not below that of the one it comes from."""
+
+
 def used(program, *arguments):
     """Processor time in seconds, and peak memory in MB, of a process."""
-    process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    command = [sys.executable, "-c", LAUNCHER, sys.executable, "-c", program, *arguments]
+    return tuple(map(float, subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.split()))
 
 
 @part("Commands beside their imports")
