@@ -59,7 +59,8 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
 
     Small problems are sent through all samplers, exact backends and fits, in both precisions. Needed once per machine
     and installed version; a second call compiles nothing and takes a few seconds. What hardly anyone asks for is
-    compiled when first used: Gibbs sampling of blocks beside a variable of more than 256 levels.
+    compiled when first used: Gibbs sampling of blocks beside a variable of more than 256 levels, and exact sums over
+    large tables that threads share where these have zeros or few long sums.
 
     Args:
         jobs: processes that compile at once; None for as many as there are processors, but at most four, which is the

@@ -20,6 +20,8 @@ from pyro_hoim.dependency_network.learn import _row_kernels as _merge_kernels
 from pyro_hoim.errors import InputError
 
 PACKAGE = Path(pyro_hoim.__file__).parent
+_EXACT = "pyro_hoim.log_linear.exact._kernels."
+WHEN_USED = {_EXACT + "accumulate", _EXACT + "silence"}  # steps that threads share: of few long sums, and of zeros
 
 
 def called_from_python():
@@ -33,26 +35,32 @@ def called_from_python():
             for node in ast.parse(text).body:
                 if isinstance(node, ast.FunctionDef) and not node.decorator_list:
                     names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-                    values = {name: getattr(module, name, None) for name in sorted(names)}
-                    found |= {f"{value.__module__}.{name}": value for name, value in values.items() if is_kernel(value)}
+                    found |= kernels_of(module.__name__, names)
         elif "kernels" in text:
-            for node in ast.walk(ast.parse(text)):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("kernels") and node.level:
-                    name = ".".join([*package[: len(package) - node.level + 1], node.module or ""])
-                    values = {alias.name: getattr(importlib.import_module(name), alias.name) for alias in node.names}
-                    found |= {f"{name}.{key}": value for key, value in values.items() if is_kernel(value)}
+            tree = ast.parse(text)
+            attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and node.level:
+                    for name in [alias.name for alias in node.names]:
+                        parts = [*package[: len(package) - node.level + 1], *filter(None, [node.module, name])]
+                        if name.endswith("kernels"):  # a module, whose functions are attributes
+                            found |= kernels_of(".".join(parts), attributes)
+                        elif parts[-2].endswith("kernels"):
+                            found |= kernels_of(".".join(parts[:-1]), {name})
     return found
 
 
-def is_kernel(value):
-    return isinstance(value, CPUDispatcher)
+def kernels_of(module, names):
+    """Those of the names that are compiled functions of a module."""
+    values = {name: getattr(importlib.import_module(module), name, None) for name in sorted(names)}
+    return {f"{module}.{name}": value for name, value in values.items() if isinstance(value, CPUDispatcher)}
 
 
 def test_every_kernel_that_python_calls_is_compiled_and_a_second_time_none():
     functions = called_from_python()
     assert len(functions) > 25
     compilation.warm_up(1)
-    assert [name for name, function in functions.items() if not function.signatures] == []
+    assert {name for name, function in functions.items() if not function.signatures} <= WHEN_USED < functions.keys()
     assert compilation.warm_up(1).kernels == ()
 
 
