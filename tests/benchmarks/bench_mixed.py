@@ -322,7 +322,7 @@ def ours(columns, train, test, order, rate):
             f"l1 = {L1S[-1]:g}, node regressions": found(choice.path[-1], ranked, path, False),
         }
         start = time.process_time()
-        confirmed = refit_roots(confirm_roots(last, x, false_discovery_rate=rate), x, "all")
+        confirmed = confirm_roots(last, x, false_discovery_rate=rate, refit="all")
         seconds = path + time.process_time() - start
         tests = sorted(confirmed.confirmation.tests, key=lambda test: test.p_value)
         ranked = [frozenset(owner[name] for name in test.edge) for test in tests]

@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from scipy.special import log_ndtr
 from scipy.stats import chi2
 from typing_extensions import override
 
-from ...errors import CostWarning, caller_level, check_fraction, check_not_negative, check_type
+from ...errors import CostWarning, caller_level, check_choice, check_fraction, check_not_negative, check_type
 from ...results.confirmation import (
     PROMISING,
     EdgeTest,
@@ -572,6 +572,7 @@ def confirm_roots(
     *,
     false_discovery_rate: float = 0.1,
     least_gain: float = _LEAST_GAIN,
+    refit: Refit | None = None,
     settings: RootSettings | None = None,
 ) -> RootFitResult:
     r"""Find which sets of a learned root model all rows confirm, each beside the others.
@@ -595,16 +596,21 @@ def confirm_roots(
     for the regressions having looked at the same rows. Sets enter, the strongest of their columns first, and leave
     where they are not confirmed beside the others, until nothing changes, as in :func:`~pyro_hoim.log_linear.confirm`.
 
+    Roots of three columns stand in for those of two, so that regressions find triples where there are pairs. With the
+    refit ``all`` subsets of the sets that they found are tested, too.
+
     Args:
         fit: the model whose sets are tested; with ``symmetrize='mean'`` it proposes more of them than with ``'and'``.
         data: the rows that it was learned from, or others with the same columns.
         false_discovery_rate: share of the kept sets that are absent from the law of the rows, on average at most,
             where p-values are not adversely dependent; between 0 and 1.
         least_gain: nats over all rows that a kept set must raise the log-likelihood of each member given the rest by.
-        settings: ``candidates``, and how a refit is done, where ``fit`` has one.
+        refit: how the model of the confirmed sets is estimated, as of :func:`~pyro_hoim.generalized_root.refit_roots`;
+            by default as ``fit`` was.
+        settings: ``candidates``, and how a refit is done.
 
     Returns:
-        The model of the confirmed sets, estimated as ``fit`` was, with :attr:`RootFitResult.confirmation`.
+        The model of the confirmed sets, with :attr:`RootFitResult.confirmation`.
 
     Raises:
         InputError: numbers out of range, other columns, or values outside the support.
@@ -631,10 +637,12 @@ def confirm_roots(
     check_type(fit, RootFitResult, "fit")
     check_fraction(false_discovery_rate, "false_discovery_rate")
     check_not_negative(least_gain, "least_gain")
+    if refit is not None:
+        check_choice(refit, get_args(Refit), "refit")
     settings = replace(checked_settings(settings), tolerance=fit.tolerance, false_discovery_rate=false_discovery_rate)
     rows = fit.rows(data, fit.order)
     listed = checked_candidates(settings.candidates, rows.units, fit.order)
-    confirmed = confirm_rows(fit, rows, listed, settings, least_gain)
+    confirmed = confirm_rows(fit, rows, listed, settings, least_gain, refit)
     warn_refits([confirmed])
     return confirmed
 
@@ -665,6 +673,7 @@ def confirm_rows(
     listed: Mapping[int, Integers],
     settings: RootSettings,
     least_gain: float = _LEAST_GAIN,
+    refit: Refit | None = None,
 ) -> RootFitResult:
     """The confirmed model of prepared rows of the same columns, at the rate of the settings.
 
@@ -681,10 +690,14 @@ def confirm_rows(
         allowed = [frozenset(names_of[i] for i in positions) for sets in listed.values() for positions in sets]
     hypotheses = Hypotheses(varying, fit.order, allowed, rate)
     # The search among the sets that were found, and the model of those that it keeps.
-    proposed = [names for names in keys if names in hypotheses]
+    method = refit or ("none" if fit.refit is None else cast("Refit", fit.refit.method))
+    sets = list(keys)
+    if method == "all":  # which gives further sets their coefficients
+        smaller = (part for edge in keys for size in range(2, len(edge)) for part in itertools.combinations(edge, size))
+        sets = list(dict.fromkeys([*keys, *smaller]))
+    proposed = [names for names in sets if names in hypotheses]
     search = RootSearch(RootSetTester(rows, keys, min(1.0, 2 * rate)), hypotheses, least_gain, proposed)
     search.run()
     confirmation = RootConfirmation(kept_first(search.verdict(edge) for edge in proposed), rate)
-    method = "none" if fit.refit is None else cast("Refit", fit.refit.method)
     refitted = refit_rows(fit.restricted(search.kept), rows, method, settings)
     return replace(refitted, confirmation=confirmation, seconds=fit.seconds + time.perf_counter() - begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -494,7 +495,7 @@ class RootFitResult(Fitted):
     def restricted(self, sets: Iterable[Edge]) -> RootFitResult:
         """The regressions joined, with the terms of single columns and of some sets alone, without a refit.
 
-        Sets are named by categories and other variables.
+        Sets are named by categories and other variables. Terms of a set that has none are zero.
         """
         # Terms of single columns always stay.
         joined, wanted = self.joined(), {frozenset(names) for names in sets}
@@ -503,7 +504,14 @@ class RootFitResult(Fitted):
             for (key, names), value in zip(joined.structure.names, joined.psi.tolist(), strict=True)
             if len(names) == 1 or frozenset(self.unit_names[name] for name in names) in wanted
         }
-        structure, psi = structure_of(joined.structure.domain, values)
+        variables: dict[str, list[int]] = {}
+        for position, name in enumerate(joined.structure.domain.names):
+            variables.setdefault(self.unit_names[name], []).append(position)
+        for names in wanted - set(map(frozenset, joined.sets)):
+            key = len(names), len(names)
+            for positions in itertools.product(*(variables[name] for name in names)):
+                values[JointTerm(key, tuple(sorted(positions)))] = 0.0
+        structure, psi = structure_of(joined.structure.domain, values, zeros=True)
         return replace(joined, structure=structure, psi=psi, confirmed=None, confirmation=None)
 
     def log_pseudo_prob(self, data: Any, *, symmetrized: bool = True, by_node: bool = False) -> torch.Tensor:
@@ -588,11 +596,13 @@ def _joined(
     return structure_of(model, psi)
 
 
-def structure_of(domain: Domain, values: Mapping[JointTerm, float]) -> tuple[RootStructure, torch.Tensor]:
-    """Structure of the linear terms and of those that are not zero, and their values, float64 (num_terms,)."""
+def structure_of(
+    domain: Domain, values: Mapping[JointTerm, float], *, zeros: bool = False
+) -> tuple[RootStructure, torch.Tensor]:
+    """Structure of the linear terms and of those that are not zero, or of all, with their values, (num_terms,)."""
     by_key: dict[Key, dict[tuple[int, ...], float]] = {}
     for (key, positions), value in sorted(values.items()):
-        if value != 0.0 or key == (1, 1):
+        if zeros or value != 0.0 or key == (1, 1):
             by_key.setdefault(key, {})[positions] = value
     structure = RootStructure.from_positions(domain, {key: list(terms) for key, terms in by_key.items()})
     ordered = [value for terms in by_key.values() for value in terms.values()]

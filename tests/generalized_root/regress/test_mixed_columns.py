@@ -389,6 +389,51 @@ def test_planted_pairs_are_confirmed_and_few_others():
     assert set(again.confirmation.kept) == {("x0", "x1")}
 
 
+def far_from_zero(num_rows, seed):
+    """Two tied pairs beside counts whose roots vary little, so that their products with others are like the others."""
+    rng = np.random.default_rng(seed)
+    count = rng.poisson(4.0, num_rows)
+    time, number = rng.exponential(1.0 / (0.3 + 0.4 * np.sqrt(count))), rng.normal(size=num_rows)
+    some = rng.random(num_rows) < 1 / (1 + np.exp(-0.8 * number))
+    return np.column_stack([count, time, rng.poisson(9.0, num_rows), number, some, rng.poisson(9.0, num_rows)])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_pairs_that_triples_stand_in_for_are_confirmed_with_a_refit(seed):
+    x = far_from_zero(1000, seed)
+    families = ["poisson", "exponential", "poisson", "gaussian", TruncatedPoissonFamily(1), "poisson"]
+    settings = RootSettings(false_discovery_rate=None)
+    fitted = fit_roots(x, families, order=3, l1=0.1, settings=settings)
+    assert ("x0", "x1") not in fitted.sets and any({"x0", "x1"} < set(edge) for edge in fitted.sets)
+    pairs = [("x0", "x1"), ("x3", "x4")]
+    assert set(confirm_roots(fitted, x).confirmation.kept) == {("x3", "x4")}  # control: those that were found alone
+    found = confirm_roots(fitted, x, refit="all")
+    assert set(found.confirmation.kept) == set(pairs) == set(found.sets)
+    # The oracle: the refit of regressions that are given the pairs.
+    settings = RootSettings(false_discovery_rate=None, candidates=pairs)
+    given = fit_roots(x, families, order=2, l1=0.1, refit="all", settings=settings)
+    assert given.structure == found.structure and given.refit.objective == pytest.approx(
+        found.refit.objective, abs=1e-9
+    )
+    np.testing.assert_allclose(found.psi, given.psi, rtol=1e-3, atol=1e-5)
+
+
+def test_a_pair_with_a_category_that_a_triple_stands_in_for_has_a_coefficient_for_every_level():
+    rng = np.random.default_rng(0)
+    region, visits = rng.integers(0, 3, 600), rng.poisson(9.0, 600)
+    ill = rng.random(600) < np.array([0.2, 0.5, 0.8])[region]
+    frame = pd.DataFrame({"region": np.array(list("nsw"))[region], "ill": ill, "visits": visits})
+    settings, options = (
+        RootSettings(false_discovery_rate=0.1, refit_share=0.0),
+        {"l1": {2: 5.0, 3: 0.02}, "refit": "all"},
+    )
+    fitted = fit_roots(frame, {"visits": "count"}, order=3, settings=settings, **options)
+    assert list(fitted.sets) == [("region", "ill", "visits")] and list(fitted.confirmed.sets) == [("region", "ill")]
+    given = fit_roots(frame, {"visits": "count"}, interactions="region*ill", settings=settings, l1=0.0)
+    assert fitted.confirmed.structure == given.structure
+    np.testing.assert_allclose(fitted.confirmed.psi, given.psi, rtol=1e-3, atol=1e-5)
+
+
 def test_independent_mixed_columns_yield_no_more_than_the_rate():
     """The control is what the penalty alone lets through."""
     num_repeats, counts = 25, np.zeros(2, int)
