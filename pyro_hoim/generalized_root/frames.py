@@ -13,12 +13,22 @@ from typing import Any, Literal, NamedTuple, Self, cast, get_args
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
+from ..checks import check_exact_shape
 from ..core.words import in_python, listed, option, times
 from ..data.columns import left_out_of_numbers
-from ..data.encoding import encode_column, factorise, is_empty, labels_of_values, level_order, meaning_of, to_numbers
+from ..data.encoding import (
+    encode_column,
+    factorise,
+    is_empty,
+    labels_of_values,
+    level_order,
+    meaning_of,
+    parse_counts,
+    to_numbers,
+)
 from ..data.frames import FrameLike, as_frame, is_frame
 from ..data.readers import Source, row_position
 from ..errors import (
@@ -457,6 +467,7 @@ def choose_families(
     *,
     exclude: Collection[str] = (),
     centre: bool = True,
+    counts: ArrayLike | None = None,
 ) -> RootColumns:
     r"""Choose the family of every column of a data frame, or refuse where its values do not say it.
 
@@ -487,6 +498,7 @@ def choose_families(
         centre: measure Gaussian columns from their rounded mean. Their interactions with counts and positive numbers,
             and in sets of three, depend on where 0 is (:math:`\lvert x\rvert^{2/3}`); the density of a row does not
             depend on a shift. Without it from 0.
+        counts: how often each row was seen, whole numbers (n,): all is as for the rows repeated so often.
 
     Raises:
         InputError: columns whose family has to be said; a family that a column cannot have, or no column left.
@@ -521,6 +533,12 @@ def choose_families(
         raise conflict("exclude", f"column {both[0]!r} has a family and is left out")
     if not source.num_rows:
         raise none_received("data", "at least one row")
+    weights: NDArray[np.float64] | None = None
+    if counts is not None:
+        given = np.asarray(counts).ravel()
+        weights = parse_counts(given, name="counts", where="row {} of counts".format, fractional=False)
+        check_exact_shape(weights, (source.num_rows,), "counts")
+        weights = weights if weights.any() else None
     # Columns that hold nothing for a model, then missing cells of the others.
     left_out = dict.fromkeys(exclude, "was excluded")
     names = [name for name in source.header if name not in left_out]
@@ -531,7 +549,7 @@ def choose_families(
     _check_complete(cells)
     left_out |= {name: "has one value" for name in cells if name not in stated and _factors(cells[name])[0].max() < 1}
     # The family of each, and one error for all that have to be said.
-    looks = {name: _Look.of(name, cells[name]) for name in cells if name not in left_out}
+    looks = {name: _Look.of(name, cells[name], weights) for name in cells if name not in left_out}
     chosen = [_said(look, stated[n], centre) if n in stated else _chosen(look, centre) for n, look in looks.items()]
     if others is not None:
         chosen = [_said(looks[one.name], others, centre) if isinstance(one, _Question) else one for one in chosen]
@@ -555,7 +573,7 @@ class _Question(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """A column: its labels in order, their type and, where they are numbers, the numbers of all rows."""
+    """A column: its labels in order, their type and, where they are numbers, the numbers of all rows with weights."""
 
     name: str
     dtype: str
@@ -565,9 +583,10 @@ class _Look(NamedTuple):
     is_ordered: bool
     numbers: NDArray[np.float64] | None
     num_rows: int
+    weights: NDArray[np.float64] | None
 
     @classmethod
-    def of(cls, name: str, cells: pd.Series) -> _Look:
+    def of(cls, name: str, cells: pd.Series, weights: NDArray[np.float64] | None) -> _Look:
         """Look at a column without missing cells."""
         positions, distinct, dtype = _factors(cells)
         labels = labels_of_values(f"column {name!r}", distinct)
@@ -583,7 +602,16 @@ class _Look(NamedTuple):
         is_declared = dtype is not None
         kind = _dtype_of(cells.dtype)
         is_ordered = is_declared and bool(dtype.ordered)
-        return cls(name, kind, level_type, ordered, is_declared, is_ordered, numbers, len(cells))
+        return cls(name, kind, level_type, ordered, is_declared, is_ordered, numbers, len(cells), weights)
+
+    @property
+    def moments(self) -> tuple[float, float, float]:
+        """Mean, standard deviation and skewness of the numbers."""
+        assert self.numbers is not None
+        mean = float(np.average(self.numbers, weights=self.weights))
+        second, third = (float(np.average((self.numbers - mean) ** k, weights=self.weights)) for k in (2, 3))
+        spread = math.sqrt(second)
+        return mean, spread, third / spread**3 if spread > 0 else math.nan
 
     def binary(self, reason: str) -> RootColumn:
         """The column as a variable of 0 and 1."""
@@ -600,8 +628,8 @@ class _Look(NamedTuple):
         numbers = self.numbers
         assert numbers is not None
         _check_support(self.name, family, numbers)
-        origin = _origin(numbers) if centre and isinstance(family, GaussianFamily) else 0.0
-        spread = 1.0 if family.is_discrete else float(numbers.std())
+        mean, spread, _ = (0.0, 1.0, 0.0) if family.is_discrete else self.moments
+        origin = _rounded(mean, spread) if centre and isinstance(family, GaussianFamily) else 0.0
         # Of numbers that are all equal, or too far apart for their squares, nothing is known.
         spread = spread if 0 < spread < math.inf else 1.0
         return RootColumn(self.name, family, reason, (), self.dtype, self.level_type, False, origin, spread)
@@ -662,7 +690,7 @@ def _chosen(look: _Look, centre: bool) -> RootColumn | _Question:
 
 def _real(look: _Look, numbers: NDArray[np.float64], centre: bool) -> RootColumn:
     """A column of numbers with fractions."""
-    mean, spread, skewness = _moments(numbers)
+    mean, spread, skewness = look.moments
     if numbers.min() >= 0 and spread > _EXPONENTIAL * mean and skewness > 1:
         words = f"its numbers are positive and skewed (standard deviation {times(spread / mean)} the mean)"
         return look.number(ExponentialFamily(), words, centre)
@@ -671,7 +699,7 @@ def _real(look: _Look, numbers: NDArray[np.float64], centre: bool) -> RootColumn
 
 def _whole(look: _Look, numbers: NDArray[np.float64], span: str, centre: bool) -> RootColumn | _Question:
     """A column of whole numbers of many values."""
-    mean, spread, skewness = _moments(numbers)
+    mean, spread, skewness = look.moments
     if numbers.min() < 0:
         return look.number(GaussianFamily(), "some of its whole numbers are negative", centre)
     if mean < 100 and 2 / 3 <= spread**2 / mean <= 3 / 2 and skewness > -0.25:
@@ -766,15 +794,8 @@ def _first_wrong(family: NodeFamily, values: torch.Tensor) -> int:
     return start
 
 
-def _moments(numbers: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Mean, standard deviation and skewness."""
-    mean, spread = float(numbers.mean()), float(numbers.std())
-    return mean, spread, float((((numbers - mean) / spread) ** 3).mean())
-
-
-def _origin(numbers: NDArray[np.float64]) -> float:
+def _rounded(mean: float, spread: float) -> float:
     """The mean, rounded by at most a tenth of the standard deviation, so that a reader can quote it."""
-    mean, spread = float(numbers.mean()), float(numbers.std())
     if not spread > 0:
         return mean
     digits = -math.floor(math.log10(spread / 5))

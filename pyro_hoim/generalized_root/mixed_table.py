@@ -129,16 +129,17 @@ class MixedSource(Source):
         names = select_columns(cells.header, chosen, exclude=without, source=source)
         # Families of the columns, then rows of their variables.
         frame = frame_of(cells, [name for name in cells.header if name in (*names, *reading.exclude)])
+        counts = None if count is None else _counts(cells, count)
         try:
-            columns = choose_families(frame, words.of(names), exclude=reading.exclude)
+            columns = choose_families(frame, words.of(names), exclude=reading.exclude, counts=counts)
         except MissingDataError as error:
             hint = f"fill them, leave these rows out of the file, or leave columns out by {option('exclude')}"
             raise error.replace(argument=source, hint=hint) from None
         except InputError as error:
             raise error.replace(argument=(error.argument or "").replace("families", "family")) from None
         rows = table_of(columns, frame, source, lines=cells.lines)
-        if count is not None:
-            rows = rows.rows(_repeated(rows, cells, count))
+        if counts is not None:
+            rows = rows.rows(repeated_rows(counts, rows.matrix, rows.source))
         if not rows.num_rows:
             raise none_received(source, "at least one observation")
         notes = (*cells.note, *_choice(columns))
@@ -208,7 +209,6 @@ def table_of(columns: RootColumns, frame: pd.DataFrame, source: str, lines: Sequ
     return CountTable(domain, values, source, lines)
 
 
-def _repeated(rows: CountTable, cells: CsvColumns, count: str) -> np.ndarray:
-    """Positions of rows, each as often as its count says."""
-    times = parse_counts(cells.column(count), name=f"column {count!r}", where=cells.where, fractional=False)
-    return repeated_rows(times, rows.matrix, rows.source)
+def _counts(cells: CsvColumns, count: str) -> np.ndarray:
+    """How often each row was seen."""
+    return parse_counts(cells.column(count), name=f"column {count!r}", where=cells.where, fractional=False)

@@ -252,7 +252,7 @@ INCLUSION = "--inclusion: expected a probability between 0 and 1, or beta:A,B"
         (["--num-chains", "1"], "--num-chains: expected at least 2"),
         (["--jobs", "0"], "--jobs: expected a whole number from 1 to 256"),
         (["--split", "0.5,0.5,0"], "--split: structures has no use for validation rows"),
-        (["--model", "grm"], "No such option '--model'"),
+        (["--model", "grm"], "--model: belongs to pyro-hoim fit"),
     ],
 )
 def test_one_clear_error(options, message, shell, table):

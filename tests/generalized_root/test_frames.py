@@ -247,6 +247,20 @@ def test_a_choice_survives_json_and_hostile_json_is_refused() -> None:
     assert {column.step for column in RootColumns.from_json(stated).columns} == {1.0}
 
 
+def test_counted_rows_are_chosen_for_as_rows_repeated() -> None:
+    rng = np.random.default_rng(0)
+    times = rng.integers(0, 4, 200)
+    frame = pd.DataFrame({"weight": rng.normal(70.0, 9.0, 200) + 9 * times, "visits": rng.poisson(3, 200) + times})
+    counted, repeated = choose_families(frame, counts=times), choose_families(frame.loc[frame.index.repeat(times)])
+    for one, other in zip(counted.columns, repeated.columns, strict=True):
+        assert (one.name, one.family, one.reason, one.origin) == (other.name, other.family, other.reason, other.origin)
+        assert one.spread == pytest.approx(other.spread, rel=1e-12)
+    assert choose_families(frame)["weight"].origin != counted["weight"].origin  # control
+    for wrong in ([1], [-1, *times[1:]], [0.5, *times[1:]]):
+        with pytest.raises(InputError, match="counts"):
+            choose_families(frame, counts=wrong)
+
+
 def test_a_step_is_a_standard_deviation_of_one_digit_and_one_of_counts_and_labels() -> None:
     rng = np.random.default_rng(0)
     units = rng.normal(size=500)

@@ -62,7 +62,8 @@ def read_table(
         counts = parse_counts(cells, name=f"column {_COUNT!r}", where=row_position, fractional=False)
         frame = frame.iloc[:, [i for i, name in enumerate(header) if name != _COUNT]]
     try:
-        columns = choose_families(frame, families, exclude=exclude, centre=options.get("centre", True))
+        centre = options.get("centre", True)
+        columns = choose_families(frame, families, exclude=exclude, centre=centre, counts=counts)
     except InputError as error:
         raise error.replace(argument="family" if error.argument == "families" else error.argument) from None
     return RootTable(columns.encode(frame), columns.families, columns.domain.names, counts, columns)
