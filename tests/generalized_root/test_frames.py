@@ -250,7 +250,7 @@ def test_a_choice_survives_json_and_hostile_json_is_refused() -> None:
 def test_counted_rows_are_chosen_for_as_rows_repeated() -> None:
     rng = np.random.default_rng(0)
     times = rng.integers(0, 4, 200)
-    frame = pd.DataFrame({"weight": rng.normal(70.0, 9.0, 200) + 9 * times, "visits": rng.poisson(3, 200) + times})
+    frame = pd.DataFrame({"weight": rng.normal(70.0, 9.0, 200) + 9 * times, "visits": rng.poisson(9, 200)})
     counted, repeated = choose_families(frame, counts=times), choose_families(frame.loc[frame.index.repeat(times)])
     for one, other in zip(counted.columns, repeated.columns, strict=True):
         assert (one.name, one.family, one.reason, one.origin) == (other.name, other.family, other.reason, other.origin)
