@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ _LABEL_WIDTH = 52  # characters
 _LINE = 0.16  # inches
 _BESIDE = 2  # characters between a label and the words at its right
 _ARROW = 1.15  # of the reach of all finite ends
+_WIDEST = 18  # powers of ten, beyond which ticks are some of them
 
 
 def plot_interactions(
@@ -159,6 +161,12 @@ def _ratio_ticks(axes: Axes, edges: tuple[float, float]) -> None:
     """Round ratios on an axis of their logarithms, at most six of them."""
     axes.set_xlim(min(edges[0], axes.get_xlim()[0]), max(edges[1], axes.get_xlim()[1]))
     low, high = axes.get_xlim()
+    first, last = low / math.log(10), high / math.log(10)
+    if last - first > _WIDEST:
+        step = 3 * math.ceil((last - first) / (3 * (_MOST_TICKS - 1)))
+        powers = range(step * math.ceil(first / step), step * math.floor(last / step) + 1, step)
+        axes.set_xticks([power * math.log(10) for power in powers], [f"{10.0**power:g}" for power in powers])
+        return
     ticks = [value for value in _TICKS if low <= np.log(value) <= high]
     if len(ticks) < _FEWEST_TICKS:  # a range within one step
         steps = MaxNLocator(5).tick_values(float(np.exp(low)), float(np.exp(high)))

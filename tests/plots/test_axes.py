@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from pyro_hoim import Domain, InteractionHypergraph, load_table, plots
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
+from pyro_hoim.plots.intervals import plot_forest
 
 LONG = "how satisfied are you, all things considered, with the service that you received from our staff"
 RNG = np.random.default_rng(0)
@@ -140,3 +141,18 @@ def test_signed_pairs_have_a_diverging_scale():
     assert plain.images[0].get_clim() == (0.0, 1.0)  # control: without signs it begins at zero
     with pytest.raises(InputError, match=r"matrix: expected shape \(n, n\)"):
         plots.plot_pairs(pd.DataFrame(np.ones((2, 3))), ax=Figure())
+
+
+@pytest.mark.parametrize("top", [1e3, 1e19, 1e27, 1e120])
+def test_ticks_of_ratios_are_few_and_apart_however_far_they_reach(top):
+    figure = Figure(figsize=(4.6, 3.0))
+    axes = plot_forest(
+        ["a", "b"], np.array([20.0, 0.1]), np.array([2.0, 1e-3]), np.array([top, 0.5]),
+        ax=figure, reference=1.0, is_ratio=True,
+    )  # fmt: skip
+    figure.canvas.draw()
+    ticks = np.array(axes.get_xticks())
+    assert 3 <= len(ticks) <= 6 and np.isclose(ticks, 0.0).any()
+    assert [float(text.get_text()) for text in axes.get_xticklabels()] == pytest.approx(np.exp(ticks).tolist())
+    low, high = axes.get_xlim()
+    assert np.diff(ticks).min() > 0.12 * (high - low)
