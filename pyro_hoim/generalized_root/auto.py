@@ -207,7 +207,6 @@ def _in_order(
     return torch.cat([nothing, *parts], -1)[..., order.to(nothing.device)]
 
 
-@lru_cache(maxsize=256)
 @lru_cache(maxsize=512)
 def _components(structure: RootStructure, blocks: tuple[tuple[int, ...], ...]) -> tuple[tuple[str, ...], ...]:
     """Connected components, with blocks of variables whole; those without interactions joined into one at the end."""

@@ -114,13 +114,19 @@ class Maximum:
         return rise, float(parameters[-1]), math.exp(min(ratio, 1400.0) / 2)
 
     def score_statistic(self, added: Design) -> float:
-        """The score test of further statistics: chi-square of as many degrees of freedom in the limit."""
-        totals, num = self.counts.sum(1), len(self.design)
+        """The score test of further statistics: chi-square of as many degrees of freedom in the limit.
+
+        Parameters of infinite estimates stay, and directions without information do not count, of which rounding would
+        decide; that makes the statistic no larger.
+        """
+        totals, num, (values, vectors) = self.counts.sum(1), len(self.design), self._eigen
         both = (self.design + added).information(totals, self.probs)
         excess = added.totals(self.counts - totals[:, None] * self.probs)
-        inverse = np.linalg.pinv(both[:num, :num], hermitian=True)
-        adjusted = both[num:, num:] - both[num:, :num] @ inverse @ both[:num, num:]
-        return float(excess @ np.linalg.pinv(adjusted, hermitian=True) @ excess)
+        is_moving = values > _FLAT
+        shared = vectors[:, is_moving].T @ both[:num, num:]
+        adjusted = both[num:, num:] - shared.T @ (shared / values[is_moving, None])
+        values, vectors = np.linalg.eigh(adjusted)
+        return float(((excess @ vectors[:, values > _FLAT]) ** 2 / values[values > _FLAT]).sum())
 
 
 def maximised(design: Design, counts: Floats, ridge: float | Floats = 0.0, start: Floats | None = None) -> Maximum:
