@@ -16,7 +16,7 @@ from pyro_hoim.annealing.weights import log_mean_weight
 from pyro_hoim.core.trainer import TrainingReport
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
 from pyro_hoim.log_linear.search.rounds import trained as fit_of
-from pyro_hoim.log_linear.training.sampled import _path, trainer as _sampled_loss, trainer as sampled
+from pyro_hoim.log_linear.training.sampled import _path, _weighted_chains, trainer as _sampled_loss, trainer as sampled
 from pyro_hoim.log_linear.training.sampled._path import Adam, Coordinates, Problem, SampledPath
 from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     Population,
@@ -312,18 +312,20 @@ def test_training_starts_from_any_law(start):
     assert abs(float(made.log_partition().value) - exact) < 6 * 0.02
 
 
-def test_margins_are_counts_of_the_weighted_states():
+@pytest.mark.parametrize("counted", [128, 6, 0])
+def test_margins_are_frequencies_of_the_states(monkeypatch, counted):
+    monkeypatch.setattr(_weighted_chains, "_MAX_COUNTED", counted)  # cells counted one by one, or added up together
     made = trained(margin_states=3000)
-    sets = [("a",), ("d", "b"), ("a", "b", "c", "d"), ()]
+    sets = [("a",), ("d", "b"), ("a", "b", "c", "d"), (), ("a", "b", "c")]
     probs, size = made.margins(sets)
-    codes, weights, _ = made._margin_states()
+    codes = made._margin_states()[0].codes
     assert codes.shape == (4, 3000)
     start = 0
-    for members in ([0], [1, 3], [0, 1, 2, 3], []):
+    for members in ([0], [1, 3], [0, 1, 2, 3], [], [0, 1, 2]):
         shape = [list(CARDS.values())[i] for i in members]
         table = np.zeros(shape)
         cells = np.ravel_multi_index([codes[i].astype(int) for i in members], shape) if members else np.zeros(3000, int)
-        np.add.at(table.reshape(-1), cells, weights)
+        np.add.at(table.reshape(-1), cells, 1 / 3000)
         assert_close(probs[start : start + table.size], table.reshape(-1), relative=1e-9, absolute=1e-12)
         start += table.size
     assert start == len(probs)

@@ -27,6 +27,7 @@ from .options import SampledTraining
 # Laws with known constants that sampled training and its annealed runs start from.
 
 Floats = NDArray[np.float64]
+Longs = NDArray[np.int64]
 _PRIOR = 0.5  # counts per level in a network
 _MAX_PARENTS = 3
 _PROMISING = 128  # variables that the first pass leaves for the next parents
@@ -245,6 +246,7 @@ def _information(counts: Floats) -> float:
 _WIDE = 4  # one in so many chains of an annealed population comes from the wide start
 _PIECES = 30  # parts of an annealed run between which weights are looked at
 _LEAST_DISTANCE = 0.05  # total variation of the law of an interaction that counts as nothing
+_MAX_COUNTED = 128  # cells of a set that are counted one by one
 _ERRORS = 6.0  # expected distances of two samples of one law that count as agreement
 
 
@@ -397,10 +399,10 @@ class WeightedChains:
         if self._settings.chains == "weighted":
             self._weigh(self._weights + growth)
 
-    def resample(self) -> bool:
-        """Systematic resampling where the effective share is too small; whether it was."""
+    def resample(self, *, always: bool = False) -> bool:
+        """Systematic resampling where the effective share is too small, or always; whether it was."""
         count = self.chains.num_chains
-        if self.effective_size >= self._settings.resample_below * count:
+        if not always and self.effective_size >= self._settings.resample_below * count:
             return False
         picked = systematic(self._shares.cumsum(-1).cpu().numpy(), count, self._random)
         self.chains.gather(picked.to(self._weights.device))
@@ -458,10 +460,8 @@ def weighted_margins(
     from ._kernels import add_margins
 
     # Cells of all sets one after the other, counted in lanes.
-    shapes = [[cards[i] for i in members] for members in sets]
-    first = np.cumsum([0, *map(math.prod, shapes)])
-    ends = np.cumsum([0, *map(len, sets)])
-    members = np.array([i for positions in sets for i in positions], dtype=np.int64)
+    shapes = [[cards[i] for i in positions] for positions in sets]
+    first, ends, members = _laid_out(cards, sets)
     strides = np.array([math.prod(shape[j + 1 :]) for shape in shapes for j in range(len(shape))], dtype=np.int64)
     total = np.zeros(int(first[-1]))
 
@@ -470,6 +470,49 @@ def weighted_margins(
 
     run_threads(count, len(sets))
     return np.split(total, first[1:-1]) if len(sets) else []
+
+
+class States:
+    """States of equal weight, codes (d, N), also as bits: which of them have a level, of all levels but the first."""
+
+    def __init__(self, codes: NDArray[np.integer], cards: Sequence[int]) -> None:
+        self.codes, self._cards = codes, tuple(cards)
+        self._planes = np.cumsum([0, *(levels - 1 for levels in cards)])
+        packed = np.zeros((self._planes[-1], -(-codes.shape[1] // 64) * 8), dtype=np.uint8)
+        for column, levels, plane in zip(codes, cards, self._planes, strict=False):
+            bits = np.packbits(column == np.arange(1, levels)[:, None], axis=1, bitorder="little")
+            packed[plane : plane + levels - 1, : bits.shape[1]] = bits
+        self._bits = packed.view(np.uint64)
+
+    def margins(self, sets: Sequence[Sequence[int]]) -> list[Floats]:
+        """Frequencies of the cells of every set of positions; row-major, flat tables."""
+        # A pass over bits counts one cell, a pass over codes all cells of a set.
+        is_small = [math.prod(self._cards[i] for i in positions) <= _MAX_COUNTED for positions in sets]
+        small, large = ([p for p, fits in zip(sets, is_small, strict=True) if fits is kind] for kind in (True, False))
+        num = self.codes.shape[1]
+        counted = iter(self._counted(small))
+        added = iter(weighted_margins(self.codes, np.full(num, 1 / num), self._cards, large))
+        return [next(counted if fits else added) for fits in is_small]
+
+    def _counted(self, sets: Sequence[Sequence[int]]) -> list[Floats]:
+        from ....compute.lanes import run_threads
+        from ._kernels import count_cells
+
+        first, ends, members = _laid_out(self._cards, sets)
+        cards, total = np.array(self._cards, dtype=np.int64), np.zeros(int(first[-1]))
+
+        def count(begin: int, step: int) -> None:
+            places = self._planes, first[:-1], ends, members, cards
+            count_cells(self._bits, self.codes.shape[1], *places, begin, step, total)
+
+        run_threads(count, len(sets))
+        return np.split(total, first[1:-1]) if len(sets) else []
+
+
+def _laid_out(cards: Sequence[int], sets: Sequence[Sequence[int]]) -> tuple[Longs, Longs, Longs]:
+    """First cells and first members of sets whose tables lie one after the other, with the ends; and the members."""
+    first = np.cumsum([0, *(math.prod(cards[i] for i in positions) for positions in sets)])
+    return first, np.cumsum([0, *map(len, sets)]), np.array([i for p in sets for i in p], dtype=np.int64)
 
 
 def disagreement(first: Population, second: Population, hypergraph: InteractionHypergraph) -> tuple[float, bool]:

@@ -11,7 +11,6 @@ from typing import Literal, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 from typing_extensions import override
 
 from ....annealing.backend import GAP, ONE_SIDED_NOTE, TEMPERED_NOTE, Weights, checks_of, result_of, rows as numbers
@@ -38,6 +37,7 @@ from ._path import Coordinates, Objection, Problem, SampledPath
 from ._weighted_chains import (
     Population,
     StartLaw,
+    States,
     WeightedChains,
     annealed_population,
     drawn,
@@ -47,7 +47,6 @@ from ._weighted_chains import (
     network_law,
     seed_of,
     systematic,
-    weighted_margins,
 )
 from .options import SampledTraining
 
@@ -334,7 +333,7 @@ class SampledTrainer(TableTrainer):
     @override
     def _adopt(self, tables: Floats) -> None:
         super()._adopt(tables)
-        self._states: tuple[NDArray[np.integer], Floats, float] | None = None
+        self._states: tuple[States, float] | None = None
         self._log_z: LogPartition | None = None
         self._found: Population | None = None  # states behind a log Z without an error bar
         self._is_sandwiched = False
@@ -498,27 +497,26 @@ class SampledTrainer(TableTrainer):
     @override
     def margins(self, edges: Sequence[tuple[str, ...]]) -> Margins:
         sets = margin_edges(self._hypergraph, edges)
-        codes, weights, size = self._margin_states()
-        tables = weighted_margins(codes, weights, self._hypergraph.domain.cardinalities, sets)
-        return join_margins([table / table.sum() for table in tables], size)  # rounding
+        states, size = self._margin_states()
+        return join_margins(states.margins(sets), size)
 
-    def _margin_states(self) -> tuple[NDArray[np.integer], Floats, float]:
-        """States (d, N), their weights (N,), which sum to one, and the number of independent draws they are worth."""
+    def _margin_states(self) -> tuple[States, float]:
+        """States of equal weight, and the number of independent draws that they are worth."""
         if self._states is None:
-            # States of the chains, five sweeps apart, as many as the settings ask for.
+            # States of the chains, resampled, five sweeps apart, as many as the settings ask for.
             chains = self._chains_of_margins()
+            effective = chains.effective_size
+            chains.resample(always=True)
             settings, count = self.settings, chains.chains.num_chains
             records = -(-settings.margin_states // count)
-            kind = np.uint8 if max(self._hypergraph.domain.cardinalities, default=1) <= 256 else np.int32
-            codes = np.empty((len(self._hypergraph.domain), records, count), dtype=kind)
+            cards = self._hypergraph.domain.cardinalities
+            codes = np.empty((len(cards), records, count), np.uint8 if max(cards, default=1) <= 256 else np.int32)
             energies = np.empty((records, count))
             for k in range(records):
                 chains.chains.sweep(_MARGIN_SWEEPS)
                 codes[:, k] = chains.chains.states.cpu().numpy().T
                 energies[k] = chains.chains.energy.cpu().numpy()
-            weights = softmax(chains.log_weights)
-            size = chains.effective_size * _independent_records(energies, weights)
-            self._states = (codes.reshape(len(codes), -1), np.tile(weights / records, records), size)
+            self._states = States(codes.reshape(len(codes), -1), cards), effective * _independent_records(energies)
         return self._states
 
     def _chains_of_margins(self) -> WeightedChains:
@@ -564,12 +562,9 @@ class SampledTrainer(TableTrainer):
         self._added = () if added is None else tuple(e for e, is_new in zip(edges, added, strict=True) if is_new)
 
 
-def _independent_records(energies: Floats, weights: Floats) -> float:
+def _independent_records(energies: Floats) -> float:
     """Number of independent states per chain: the energy's variance over the variance of a chain's mean energy."""
-    records = len(energies)
-    mean = float((weights * energies).sum()) / records
-    variance = float((weights * np.square(energies - mean)).sum()) / records
-    between = float(weights @ np.square(energies.mean(0) - mean))
+    records, variance, between = len(energies), float(energies.var()), float(energies.mean(0).var())
     if variance <= 0 or between <= 0:
         return float(records)
     return min(float(records), max(1.0, variance / between))
