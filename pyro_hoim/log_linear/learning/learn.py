@@ -209,7 +209,8 @@ class StagedSearch:
         if hypergraph.order <= 1 and pairs:
             candidates = pairs
             most = max(_MAX_ALL_PAIRS // 3, len(self._context.train.domain))
-            room, least = (len(pairs), None) if len(pairs) <= _MAX_ALL_PAIRS else (most, least)
+            rows = self._context.train.total_count  # no fewer than parameters
+            room, least = (len(pairs), None) if len(pairs) <= min(_MAX_ALL_PAIRS, rows) else (most, least)
         return Proposal.of_best(candidates, self._score, self._context, room, least)
 
     def _note_round(self) -> None:

@@ -1,5 +1,5 @@
 """Compiled loops of sampled training (Numba, CPU): margins of many sets, parents in a network. Imported when needed."""
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
 
 import math
 
