@@ -215,16 +215,6 @@ def select_negative(typingctx, sign, a, b):
     return a(sign, a, a), codegen
 
 
-@intrinsic
-def negative(typingctx, value):
-    """An integer with all bits set where the integer lane is negative, else zero."""
-
-    def codegen(context, builder, sig, args):
-        return builder.sext(builder.icmp_signed("<", args[0], ir.Constant(args[0].type, None)), args[0].type)
-
-    return value(value), codegen
-
-
 def _cast(name, dtype_of, method):
     """A conversion of vectors through one LLVM instruction."""
 
@@ -370,6 +360,35 @@ def bit_count(typingctx, value):
         return builder.ctpop(args[0])
 
     return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def bits_of_lanes(typingctx, value):
+    """Number of bits set in all lanes of a vector of uint64."""
+
+    def codegen(context, builder, sig, args):
+        count, total = (
+            cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, [args[0].type]), name)
+            for result, name in (
+                (args[0].type, f"llvm.ctpop.v{value.lanes}i64"),
+                (ir.IntType(64), f"llvm.vector.reduce.add.v{value.lanes}i64"),
+            )
+        )
+        return builder.call(total, [builder.call(count, args)])
+
+    return types.int64(value), codegen
+
+
+@intrinsic
+def add_where(typingctx, total, value, word, start):
+    """Add a number to the lanes of an integer vector whose bits are set in a uint64, the first lane's at ``start``."""
+
+    def codegen(context, builder, sig, args):
+        lanes = builder.trunc(builder.lshr(args[2], args[3]), ir.IntType(total.lanes))
+        chosen = builder.bitcast(lanes, ir.VectorType(ir.IntType(1), total.lanes))
+        return builder.select(chosen, builder.add(args[0], _splat(builder, args[1], args[0].type)), args[0])
+
+    return total(total, total.dtype, types.uint64, types.uint64), codegen
 
 
 # What short vectors do with tables: codes, choices, exponentials, and sums of table rows.

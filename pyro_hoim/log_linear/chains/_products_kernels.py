@@ -26,10 +26,12 @@ from numba.extending import overload
 
 from ...compute.jit import njit
 from ...compute.vectors import (
+    FEW,
     LANES,
+    add_where,
     as_bits,
     as_floats,
-    bit_count,
+    bits_of_lanes,
     broadcast,
     convert,
     exp_negative,
@@ -39,7 +41,7 @@ from ...compute.vectors import (
     less,
     load,
     load_as,
-    negative,
+    load_few,
     peek,
     poke,
     second_half,
@@ -109,6 +111,8 @@ def weighted_sums(first, step, x, lane_weights, cells, out):
 
 
 _INLINE: Any = {"forceinline": True, "nogil": True, "error_model": "numpy"}
+_SINGLE = np.zeros(1, np.float32)
+_CHUNK = 256  # products whose weights are sums of the same units; a power of two
 _REFRESH = 128  # sweeps after which energies kept by differences are computed anew
 
 
@@ -334,98 +338,64 @@ def _energies(x, width, products, row, out):
         store(out, width + start, total)
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
-def _add_whole(sums, bits, whole, place):
-    """Add the coarse and the fine multiple at ``place`` to the lanes with the sign bit set."""
-    odd = negative(bits)
-    high = sums[0] + (odd & broadcast(bits, peek(whole, place)))
-    return high, sums[1] + (odd & broadcast(bits, peek(whole, place + 1)))
-
-
 @njit(nogil=True, error_model="numpy")
-def _record_energies(x, width, lists, row, out, offset):
-    """Put the energies of a tile of float32 spins into out from ``offset`` on, exact to the rounding of float64.
-
-    Products are exclusive ors of sign bits and their weights are integers (see ``whole_weights``): in each lane two
-    sums run over the products that are -1, which is less work than conversions to float64.
-    """
-    chunks, member, whole, units, constant, first = lists
-    num = whole.shape[1]
-    for start in range(0, width, LANES):
-        total = broadcast(out, peek(constant, row))
-        for chunk in range(chunks.shape[0]):
-            begin, end = peek(chunks, 4 * chunk), peek(chunks, 4 * chunk + 1)
-            m, length = peek(chunks, 4 * chunk + 2), peek(chunks, 4 * chunk + 3)
-            zero = as_bits(broadcast(x, 0.0))
-            sums = (zero, zero)
-            # Products of equal length come together, the short ones in loops of their own.
-            if length == 1:
-                for k in range(begin, end):
-                    bits = as_bits(load(x, start + peek(member, m)))
-                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
-                    m += 1
-            elif length == 2:
-                for k in range(begin, end):
-                    bits = as_bits(load(x, start + peek(member, m))) ^ as_bits(load(x, start + peek(member, m + 1)))
-                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
-                    m += 2
-            elif length == 3:
-                for k in range(begin, end):
-                    bits = as_bits(load(x, start + peek(member, m))) ^ as_bits(load(x, start + peek(member, m + 1)))
-                    bits = bits ^ as_bits(load(x, start + peek(member, m + 2)))
-                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
-                    m += 3
-            else:
-                for k in range(begin, end):
-                    bits = zero
-                    for i in range(peek(first, k), peek(first, k + 1)):
-                        bits = bits ^ as_bits(load(x, start + peek(member, i)))
-                    sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
-            # Coarse and fine multiples back to nats.
-            unit = 2 * (row * chunks.shape[0] + chunk)
-            total = fused(broadcast(out, peek(units, unit)), to_double(sums[0]), total)
-            total = fused(broadcast(out, peek(units, unit + 1)), to_double(sums[1]), total)
-        store(out, offset + start, total)
-
-
-@njit(nogil=True, error_model="numpy", forceinline=True)
-def _count_product(out, place, used, odd):
-    """Add the sum of a product over lanes, of which ``used`` count and the bits of ``odd`` are those at -1."""
-    poke(out, place, peek(out, place) + used - 2 * bit_count(odd))
-
-
-@njit(nogil=True, error_model="numpy")
-def _count(x, width, used, masks, cells, tile, out):
-    """Add to row ``tile`` of out the sums over the first ``used`` lanes of all products of spins of a tile.
-
-    The signs of a variable are the bits of one number, so that a product over all lanes is an exclusive or.
-    """
-    first, member, orders = cells
-    valid = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - used)
-    # The signs of every variable as one number, lanes that do not count left out.
-    for v in range(masks.shape[0]):
+def _mark(x, width, masks, slot):
+    """Put the signs of every variable of a tile, one bit per lane, into masks (d, FEW) at a slot."""
+    for v in range(x.shape[0]):
         mask = np.uint64(0)
         for start in range(0, width, LANES):
             mask |= sign_bits(load(x, v * width + start)) << np.uint64(start)
-        poke(masks, v, mask & valid)
-    base = tile * out.shape[1]
-    m = 0
-    # Products of one, two, three and more spins.
-    for k in range(orders[0]):
-        _count_product(out, base + k, used, peek(masks, peek(member, m)))
+        poke(masks, v * FEW + slot, mask)
+
+
+@njit(nogil=True, error_model="numpy")
+def _count(masks, valid, used, cells, odd, base, counts):
+    """Put the lanes in which every product is -1 into odd (products, FEW), and add the products to counts from base.
+
+    A product over all lanes is an exclusive or of signs, of some records at once; ``used`` is how many lanes of all
+    these records count, the bits of ``valid``.
+    """
+    first, member, orders = cells
+    lanes, m, is_counting = load_few(valid, 0), 0, counts.shape[0] > 0
+    for k in range(first.shape[0] - 1):
+        word = load_few(masks, peek(member, m) * FEW)
         m += 1
-    for k in range(orders[0], orders[1]):
-        _count_product(out, base + k, used, peek(masks, peek(member, m)) ^ peek(masks, peek(member, m + 1)))
-        m += 2
-    for k in range(orders[1], orders[2]):
-        odd = peek(masks, peek(member, m)) ^ peek(masks, peek(member, m + 1)) ^ peek(masks, peek(member, m + 2))
-        _count_product(out, base + k, used, odd)
-        m += 3
-    for k in range(orders[2], out.shape[1]):
-        odd = np.uint64(0)
-        for i in range(peek(first, k), peek(first, k + 1)):
-            odd ^= peek(masks, peek(member, i))
-        _count_product(out, base + k, used, odd)
+        if k >= orders[0]:
+            for i in range(m, peek(first, k + 1)):
+                word = word ^ load_few(masks, peek(member, i) * FEW)
+            m = peek(first, k + 1)
+        store(odd, k * FEW, word)
+        if is_counting:
+            poke(counts, base + k, peek(counts, base + k) + used - 2 * bits_of_lanes(word & lanes))
+
+
+@njit(nogil=True, error_model="numpy")
+def _record_energies(odd, number, width, lists, row, out, offset, apart):
+    """Put the energies of ``number`` records of a tile into out, from ``offset`` on in steps of ``apart``.
+
+    Weights are integers (see ``whole_weights``): in each lane two sums run over the products that are -1, whose bits
+    say where their weights are added. Sums are exact to the rounding of float64.
+    """
+    products, whole, units, constant = lists
+    num = whole.shape[1]
+    for record in range(number):
+        for start in range(0, width, LANES):
+            store(out, offset + record * apart + start, broadcast(out, peek(constant, row)))
+    # Chunk by chunk, since the bits of a chunk stay in the cache.
+    for chunk in range(units.shape[1]):
+        begin, end, unit = chunk * _CHUNK, min(num, (chunk + 1) * _CHUNK), 2 * (row * units.shape[1] + chunk)
+        for record in range(number):
+            for start in range(0, width, LANES):
+                high = as_bits(broadcast(_SINGLE, 0.0))
+                low = high
+                for k in range(begin, end):
+                    word, entry = peek(odd, peek(products, k) * FEW + record), 2 * (row * num + k)
+                    high = add_where(high, peek(whole, entry), word, np.uint64(start))
+                    low = add_where(low, peek(whole, entry + 1), word, np.uint64(start))
+                # Coarse and fine multiples back to nats.
+                at = offset + record * apart + start
+                total = fused(broadcast(out, peek(units, unit)), to_double(high), load(out, at))
+                store(out, at, fused(broadcast(out, peek(units, unit + 1)), to_double(low), total))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -457,7 +427,11 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
     change = np.empty(width, x.dtype)
     for b in range(width):
         change[b] = 0
-    masks = np.empty(size, np.uint64)
+    # Records wait as bits until there are some, or the tile is done.
+    num_counted = cells[0].shape[0] - 1 if thin > 0 else 0
+    masks, odd = np.empty(size * FEW, np.uint64), np.empty(num_counted * FEW, np.uint64)
+    valid = np.zeros(FEW, np.uint64)
+    is_marking = counts.shape[0] + energies.shape[0] > 0
     scale = np.empty(2, x.dtype)
     for tile in range(first, num_tiles, step):
         group = tile // tiles_per_group
@@ -465,10 +439,11 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
         beta_row = group if betas.shape[0] > 1 else 0
         used = min(width, num_chains - (tile % tiles_per_group) * width)
         xt, rt = x[tile], rng[tile]
-        if is_tracking or is_annealing:
+        if is_annealing:
             _energies(xt, width, products, row, exact)
         sweep = 0
         record = 0
+        waiting = 0
         for k in range(betas.shape[1]):
             beta = betas[beta_row, k]
             # Log weights grow by the change of beta before the sweeps at the new one.
@@ -508,8 +483,7 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
                         low = _spin(first_half(odds), rt, start, width)
                         high = _spin(second_half(odds), rt, middle, width)
                         if is_tracking:
-                            if is_annealing:
-                                field = field - broadcast(field, by_reference)
+                            field = field - broadcast(field, by_reference)
                             flip = low - load_as(low, xt, offset + start)
                             store(change, start, fused(flip, first_half(field), load_as(low, change, start)))
                             flip = high - load_as(high, xt, offset + middle)
@@ -532,21 +506,23 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
                     _energies(xt, width, products, row, exact)
                 # What was asked for at a record.
                 if is_record:
-                    if counts.shape[0] > 0:
-                        _count(xt, width, used, masks, cells, tile, counts)
-                    if energies.shape[0] > 0:
-                        if x.itemsize == 4:
-                            _record_energies(xt, width, whole, row, energies, (record * num_tiles + tile) * width)
-                        else:
-                            if not is_tracking:
-                                _energies(xt, width, products, row, exact)
-                            for b in range(width):
-                                energies[record, tile, b] = -exact[0, b]
+                    if is_marking:
+                        _mark(xt, width, masks, waiting)
+                        waiting += 1
                     if codes.shape[0] > 0:
                         for v in range(size):
                             for b in range(width):
                                 codes[record, tile, v, b] = xt[v, b] > 0
                     record += 1
+                if waiting == FEW or (waiting > 0 and sweep == betas.shape[1] * sweeps_per_step):
+                    for slot in range(FEW):
+                        every = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - used)
+                        poke(valid, slot, every if slot < waiting else np.uint64(0))
+                    _count(masks, valid, used * waiting, cells, odd, tile * num_counted, counts)
+                    if energies.shape[0] > 0:
+                        offset = ((record - waiting) * num_tiles + tile) * width
+                        _record_energies(odd, waiting, width, whole, row, energies, offset, num_tiles * width)
+                    waiting = 0
         _energies(xt, width, products, row, exact)
         for b in range(width):
             model_energy[tile, b] = -exact[0, b]

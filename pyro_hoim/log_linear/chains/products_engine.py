@@ -19,7 +19,7 @@ from ...compute.vectors import LANES
 from ...runs.schedule import MAX_BLOCK_STATES
 from ...structure.hypergraph import InteractionHypergraph
 from ...structure.low_width import BlockBucket, block_buckets
-from ._products_kernels import _REFRESH as REFRESH, move, weighted_sums
+from ._products_kernels import _CHUNK as CHUNK, _REFRESH as REFRESH, move, weighted_sums
 
 # Tables of binary variables as sums of weighted products of spins, and the lists that the compiled moves read.
 #
@@ -32,7 +32,6 @@ Array = NDArray[Any]
 Longs = NDArray[np.int64]
 
 _ZERO = 1e-14  # a product whose weight is below this share of the largest is dropped; rounding leaves such weights
-_CHUNK_BITS = 8  # products of a chunk, as a power of two
 _PATTERNS = 16  # of zero weights whose lists are kept: a path of models and their differences takes turns
 
 
@@ -191,7 +190,7 @@ class BlockLists:
             picked.append(numbers[chosen])
         lists += [self._is_forest, self._parents]
         first, members = _pick(*self._all, keep)
-        return KeptLists(tuple(lists), self.bias, tuple(picked), np.flatnonzero(keep), first, members, _chunks(first))
+        return KeptLists(tuple(lists), self.bias, tuple(picked), np.flatnonzero(keep), first, members)
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,6 @@ class KeptLists:
     numbers: Longs  # of the products of the energy
     first: Longs  # first member of every product of the energy, and the end
     members: Longs
-    chunks: Longs  # rows (first product, end, first member, number of members or 4 for more than three) of the energy
 
     def fields(self, weights: Floats) -> list[Floats]:
         """Biases and weights of the three lists by field, rows as in ``weights`` (rows, 1 + products)."""
@@ -214,32 +212,22 @@ class KeptLists:
         return [bias, *(weights[:, p + 1] for p in self.picked)]
 
 
-def _chunks(first: Longs) -> Longs:
-    """Products of a ragged list, which is ordered by size, in chunks of one size."""
-    lengths = np.minimum(np.diff(first), 4)
-    rows: list[tuple[int, int, int, int]] = []
-    for length in range(1, 5):
-        start, end = np.searchsorted(lengths, [length, length + 1]).tolist()
-        cuts = [*range(start, end, 2**_CHUNK_BITS), end]
-        rows.extend((a, b, int(first[a]), length) for a, b in itertools.pairwise(cuts))
-    return np.array(rows, dtype=np.int64).reshape(-1, 4)
-
-
-def whole_weights(weights: Floats, chunks: Longs) -> tuple[NDArray[np.int32], Floats]:
+def whole_weights(weights: Floats) -> tuple[NDArray[np.int32], Floats]:
     """Weights (rows, n) as multiples, int32 (rows, n, 2), of a coarse and a fine unit of their chunk (rows, chunks, 2).
 
     Sums of multiples within a chunk fit 32 bits, so that integers add up to what float64 would, twice as fast.
     """
     whole = np.zeros((*weights.shape, 2), dtype=np.int32)
-    units = np.zeros((len(weights), len(chunks), 2))
-    for k, (begin, end) in enumerate(chunks[:, :2].tolist()):
-        part = weights[:, begin:end]
+    starts = range(0, weights.shape[1], CHUNK)
+    units = np.zeros((len(weights), len(starts), 2))
+    for k, begin in enumerate(starts):
+        part = weights[:, begin : begin + CHUNK]
         exponent = np.maximum(np.frexp(np.abs(part).sum(axis=1))[1], -900)
         units[:, k, 0] = np.ldexp(1.0, exponent - 30)
-        units[:, k, 1] = np.ldexp(1.0, exponent - 61 + _CHUNK_BITS)
+        units[:, k, 1] = np.ldexp(1.0, exponent - 61 + CHUNK.bit_length() - 1)
         coarse = np.rint(part / units[:, k, :1])
-        whole[:, begin:end, 0] = coarse
-        whole[:, begin:end, 1] = np.rint((part - coarse * units[:, k, :1]) / units[:, k, 1:])
+        whole[:, begin : begin + CHUNK, 0] = coarse
+        whole[:, begin : begin + CHUNK, 1] = np.rint((part - coarse * units[:, k, :1]) / units[:, k, 1:])
     return whole, units
 
 
@@ -260,14 +248,7 @@ _NO_MOVES = (np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), 1)  # of a call
 _BATCH = 2**18  # weights of temperatures that are made at once: they stay in the cache
 
 # products of the energy where none is recorded; the arrays tell compiled code the types
-_NOTHING = (
-    np.zeros((0, 4), dtype=np.int64),
-    np.zeros(0, dtype=np.int64),
-    np.zeros((1, 0, 2), dtype=np.int32),
-    np.zeros((1, 0, 2)),
-    np.zeros(1),
-    np.zeros(0, dtype=np.int64),
-)
+_NOTHING = np.zeros(0, dtype=np.int64), np.zeros((1, 0, 2), dtype=np.int32), np.zeros((1, 0, 2)), np.zeros(1)
 
 
 class ProductsEngine(EnergyChains):
@@ -359,11 +340,10 @@ class ProductsEngine(EnergyChains):
     def _whole(self) -> tuple[Array, ...]:
         """Products of the energy in whole numbers, made when energies are first recorded."""
         if self._whole_terms is None:
-            first, members, weights, constant, _, _ = self._terms
-            lists = self._kept
-            whole, units = whole_weights(weights, lists.chunks)
+            _, _, weights, constant, _, _ = self._terms
+            whole, units = whole_weights(weights)
             # products start from +1: what is added are the weights of those at -1, twice
-            self._whole_terms = (lists.chunks, members, whole, 2 * units, -constant - weights.sum(axis=1), first)
+            self._whole_terms = (self._kept.numbers, whole, 2 * units, -constant - weights.sum(axis=1))
         return self._whole_terms
 
     def _weights_of(self, tables: Array) -> Array:
@@ -438,8 +418,6 @@ class ProductsEngine(EnergyChains):
         sums = np.zeros((tiles, len(self._products.members)), dtype=np.int64)
         heights = np.zeros((records, tiles, width)) if energies else None
         states = np.zeros((records if codes else 0, tiles, self._size, width), dtype=np.uint8)
-        # Frequent records of single sites in float64 follow energies by differences; others look them up.
-        is_tracking = energies and records > 0 and self._only_sites and thin < 4 and self._dtype == np.float64
         # In pieces that end at a record, so that Ctrl-C is answered between them.
         every = max(1, thin)
         for first, last in pieces(num_sweeps, num_sweeps * self._sweep, math.lcm(every, REFRESH)):
@@ -449,7 +427,6 @@ class ProductsEngine(EnergyChains):
                 np.array(beta, dtype=np.float64)[:, None],
                 last - first,
                 thin=thin,
-                is_tracking=is_tracking,
                 counts=sums if counts else None,
                 energies=None if heights is None else heights[noted],
                 codes=states[noted],
