@@ -12,6 +12,7 @@ from .errors import out_of_reach, size_text
 
 __all__ = [
     "HELD_CELLS",
+    "LARGEST_SEED",
     "MAX_BYTES",
     "MAX_CELLS",
     "MAX_COLUMNS",
@@ -59,6 +60,8 @@ HELD_CELLS = 2**25
 """Cells of the different rows of a source that estimates work on; with more they take margins and a sample."""
 MAX_BYTES = 2**32
 """Bytes of the draws that a run of chains keeps."""
+LARGEST_SEED = 2**31 - 1
+"""Largest seed that a command takes."""
 MAX_SWEEPS = 10**7
 """Sweeps or transitions of a chain that a command takes: days of work, where more is a slip of the hand."""
 

@@ -108,14 +108,15 @@ def test_the_page_on_families_shows_what_the_tests_run():
 
 
 def _without_example():
-    """Public functions and classes, by their home, whose docstring shows none at work; records are not called."""
+    """Public functions and classes, by their home, whose docstring shows none at work; records and protocols aside."""
     found = set[str]()
     for stub in (ROOT / "pyro_hoim").rglob("__init__.pyi"):
         package = importlib.import_module(".".join(stub.parent.relative_to(ROOT).parts))
         for name in package.__all__:
             value = getattr(package, name)
             is_ours = callable(value) and (getattr(value, "__module__", None) or "").startswith("pyro_hoim.")
-            is_ours &= not dataclasses.is_dataclass(value) and not hasattr(value, "_fields")
+            is_record = dataclasses.is_dataclass(value) or hasattr(value, "_fields")
+            is_ours &= not (is_record or getattr(value, "_is_protocol", False))
             if is_ours and "Example:" not in (value.__doc__ or ""):
                 found.add(f"{value.__module__}.{value.__qualname__}")
     return found

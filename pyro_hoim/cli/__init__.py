@@ -46,7 +46,7 @@ _COMMANDS = {
     "margins": ("commands.probabilities", "Probabilities of some columns, also given others."),
     "compare": ("commands.inspect", "Several models beside each other."),
     "report": ("commands.inspect", "Write a page on a model."),
-    "tables": ("commands.data", "The embedded tables and the public data sets."),
+    "tables": ("commands.tables", "The embedded tables and the public data sets."),
     "data": ("commands.data", "Print one of them as CSV."),
 }
 

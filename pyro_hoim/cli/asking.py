@@ -47,7 +47,6 @@ MODEL = click.argument("model", type=click.Path(path_type=Path))
 SAFE_CSV = click.option(
     "--safe-csv", is_flag=True, help="Write an apostrophe before cells that a spreadsheet would run; files say so."
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
 def DATA(command: Callable[..., Any]) -> Callable[..., Any]:  # noqa: N802 (a decorator beside MODEL and JSON)

@@ -7,16 +7,18 @@ import re
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.command.options import LARGEST_SEED
-from ..core.family import Option
+from ..budgets import LARGEST_SEED
 from ..core.words import with_options
 from ..errors import InputError, out_of_range, refused
 from .output import Progress, flag
 from .system import one_line
+
+if TYPE_CHECKING:
+    from ..core.family import Option
 
 
 class Command(click.Command):
@@ -103,6 +105,9 @@ class Number(click.FloatRange):
 
 SEED = WholeNumber(0, LARGEST_SEED)
 """Type of every ``--seed``."""
+
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
 def click_option(option: Option) -> click.Option:

@@ -185,6 +185,10 @@ def find_bins(
 
     Raises:
         InputError: another rule, a value that is no number or date, or a rule that leaves one level, or too many.
+
+    Example:
+        >>> find_bins([1, 2, 3, 4, 5, 6], "quantile:2").labels
+        ('<4', '>=4')
     """
     # Numbers, or days of dates, of the rows that have one.
     kind: Literal["numbers", "dates"] = "dates" if is_dates(values) else "numbers"
@@ -344,6 +348,11 @@ def bin_columns(frame: pd.DataFrame, bins: Mapping[str, str | Bins]) -> pd.DataF
 
     Raises:
         UnknownNameError: no such column; InputError: as :func:`find_bins`.
+
+    Example:
+        >>> binned = bin_columns(pd.DataFrame({"age": [21, 34, 58, 71]}), {"age": "edges:30,60"})
+        >>> binned["age"].tolist()
+        ['<30', '[30, 60)', '[30, 60)', '>=60']
     """
     check_type(frame, pd.DataFrame, "frame")
     names = [str(name) for name in frame.columns]

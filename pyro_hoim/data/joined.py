@@ -670,6 +670,14 @@ def find_exclusive_groups(
 
     Raises:
         InputError: an error that is not between 0 and 1.
+
+    Example:
+        >>> import pandas as pd
+        >>> from pyro_hoim import Observations
+        >>> rows = {"red": "1001" * 9, "green": "0100" * 9, "blue": "0010" * 9, "wide": "0011" * 9}
+        >>> table = pd.DataFrame({name: list(row) for name, row in rows.items()})
+        >>> [group.columns for group in find_exclusive_groups(Observations.from_pandas(table))]
+        [('red', 'green', 'blue')]
     """
     check_fraction(error, "error")
     marks = _marks(rows)
@@ -814,6 +822,13 @@ def find_determined_groups(rows: Observations, *, error: float = _ERROR) -> tupl
 
     Raises:
         InputError: an error that is not between 0 and 1.
+
+    Example:
+        >>> import pandas as pd
+        >>> from pyro_hoim import Observations
+        >>> table = pd.DataFrame({"town": list("aabbcc" * 9), "region": list("nnssss" * 9), "year": list("012" * 18)})
+        >>> [group.columns for group in find_determined_groups(Observations.from_pandas(table))]
+        [('town', 'region')]
     """
     check_fraction(error, "error")
     codes, counts = _rows(rows)
@@ -893,6 +908,14 @@ def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERR
 
     Raises:
         InputError: another word, or an error that is not between 0 and 1.
+
+    Example:
+        >>> import pandas as pd
+        >>> from pyro_hoim import Observations
+        >>> rows = {"red": "1001" * 9, "green": "0100" * 9, "blue": "0010" * 9, "wide": "0011" * 9}
+        >>> table = pd.DataFrame({name: list(row) for name, row in rows.items()})
+        >>> [group.columns for group in join_columns(Observations.from_pandas(table)).groups]
+        [('red', 'green', 'blue')]
     """
     check_choice(how, get_args(Join), "join")
     groups: list[ColumnGroup] = []

@@ -124,7 +124,12 @@ _FILES: Mapping[str, FileInfo] = {
 
 
 def dataset_files() -> tuple[FileInfo, ...]:
-    """The public data files that :func:`data_file` knows."""
+    """The public data files that :func:`data_file` knows.
+
+    Example:
+        >>> [info.name for info in dataset_files()]
+        ['mushroom', 'adult', 'adult_test', 'breast_cancer']
+    """
     return tuple(_FILES.values())
 
 
@@ -243,6 +248,10 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
         UnknownNameError: no such data set; the closest names are listed.
         InputError: the folder of ``PYRO_HOIM_DATA`` does not hold the file, the file differs from the published one,
             it could not be downloaded, or the cache folder cannot be written.
+
+    Example:
+        >>> data_file("mushroom").read_text()[:20]  # doctest: +SKIP
+        'class,cap-shape,cap-'
     """
     check_names([name], tuple(_FILES), "data set", noun="data set")
     info = _FILES[name]

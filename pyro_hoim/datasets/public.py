@@ -55,7 +55,12 @@ _MATRICES: Mapping[str, FileInfo] = {
 
 
 def classic3_info(which: Literal["published", "rebuilt"] = "published") -> FileInfo:
-    """Provenance of a matrix: ``published`` with the papers on root models, or ``rebuilt`` from the raw collections."""
+    """Provenance of a matrix: ``published`` with the papers on root models, or ``rebuilt`` from the raw collections.
+
+    Example:
+        >>> classic3_info().num_rows
+        3893
+    """
     check_names([which], tuple(_MATRICES), "classic3 which", noun="matrix")
     return _MATRICES[which]
 
@@ -85,6 +90,10 @@ def load_classic3(
 
     References:
         Paper 2 (generalized root models), section 5.
+
+    Example:
+        >>> load_classic3(columns=500).matrix.shape  # doctest: +SKIP
+        (3893, 500)
     """
     info = classic3_info(which)
     local = os.environ.get(LOCAL_FOLDER)
@@ -218,6 +227,10 @@ def adult_domain(*, unused_levels: bool = False) -> Domain:
 
     References:
         Paper 1 (refined information, MaHGenTa), table of data sets.
+
+    Example:
+        >>> adult_domain()["sex"].labels
+        ('Female', 'Male')
     """
     variables: list[Variable] = []
     for name in _ADULT_NAMES:
@@ -270,6 +283,10 @@ def load_adult(part: Literal["train", "test"] = "train", *, unused_levels: bool 
 
     B. Becker and R. Kohavi, Adult, UCI Machine Learning Repository (1996), CC BY 4.0; found, cached and verified by
     :func:`data_file`, with its errors. See :func:`adult_domain` for the levels and ``unused_levels``.
+
+    Example:
+        >>> load_adult("test").num_rows  # doctest: +SKIP
+        16281
     """
     names = {"train": "adult", "test": "adult_test"}
     if part not in names:
@@ -282,6 +299,10 @@ def load_mushroom() -> Observations:
     """UCI Mushroom (1981), CC BY 4.0: 8,124 rows, class and 22 attributes; ``?`` in stalk-root is an ordinary level.
 
     Found, cached and verified by :func:`data_file`, with its errors. There are 243,799,621,632,000 states.
+
+    Example:
+        >>> load_mushroom().domain["class"].labels  # doctest: +SKIP
+        ('e', 'p')
     """
     return _levels_of("mushroom")
 
@@ -298,6 +319,10 @@ def load_breast_cancer() -> Observations:
 
     M. Zwitter and M. Soklic (1988); found, cached and verified by :func:`data_file`, with its errors. Age, tumor-size,
     inv-nodes and deg-malig are ordinal; levels are those that occur.
+
+    Example:
+        >>> load_breast_cancer().num_rows  # doctest: +SKIP
+        286
     """
     rows = _levels_of("breast_cancer")
     return relabelled(rows, [Variable(name, labels, "ordinal") for name, labels in _BREAST_CANCER_ORDER.items()])

@@ -18,7 +18,7 @@ from ..core.words import listed, option, plural, rows_text
 from ..data.counts import CountTable, kind_of_table, repeated_rows
 from ..data.encoding import parse_counts, select_columns, to_numbers
 from ..data.files.table_file import CsvColumns
-from ..datasets.tables import tables
+from ..datasets.embedded import tables
 from ..errors import InputError, MissingDataError, check_names, conflict, none_received, refused, unexpected
 from ..schema import Domain, Variable
 from .frames import EVERY, RootColumns, choose_families

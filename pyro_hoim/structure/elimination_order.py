@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import reverse_cuthill_mckee
+from scipy import sparse
 
 from ..errors import conflict
 from .hypergraph import InteractionHypergraph
@@ -176,9 +175,9 @@ def elimination_order(
         pairs = [(v, u) for v in left for u in (v, *members(rest[v]))]
         rows, columns = zip(*pairs, strict=True)
         # A banded order.
-        graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
-        wanted = set(left)
-        candidates.append([int(v) for v in reverse_cuthill_mckee(graph, symmetric_mode=True) if v in wanted])
+        graph = sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
+        order, wanted = sparse.csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True), set(left)
+        candidates.append([int(v) for v in order if v in wanted])
     # The one that forms the fewest cells.
     best, fewest = leading, (math.inf, 0)
     for candidate in candidates:

@@ -10,9 +10,9 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import networkx as nx
+import lazy_loader
 import numpy as np
 import torch
 
@@ -32,6 +32,11 @@ from ..errors import (
 )
 from ..schema import Domain
 from .formula import parse_formula
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:  # graphs of a command on a model are seldom asked for
+    nx = lazy_loader.load("networkx")
 
 Edge = tuple[str, ...]
 FamilyCoding = Literal["balanced", "corner"]

@@ -1,23 +1,22 @@
-"""``data`` and ``tables``: the embedded tables and the public data sets as CSV, and what they are."""
+"""``data``: an embedded table or a public data set as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 from pathlib import Path
-from typing import Any
 
 import click
 
 from ...atomic import write_file
 from ...core.words import plural
 from ...data.files.safe_cells import safe_rows, warn_of_formulas
+from ...datasets.embedded import load_table, tables
 from ...datasets.files import data_file, dataset_files
-from ...datasets.tables import load_table, tables as tables_of_library
 from ...errors import check_names
-from ..asking import JSON, SAFE_CSV, check_new_file, show_csv, write_csv
+from ..asking import SAFE_CSV, check_new_file, show_csv, write_csv
 from ..options import Command
-from ..output import echo_json, say
+from ..output import say
 
 
 @click.command(cls=Command)
@@ -31,7 +30,7 @@ def data(name: str, out: Path | None, safe_csv: bool) -> None:
     published; it is downloaded once, and its checksum is verified every time.
     """
     # Everything that may be wrong is found before a file is made.
-    embedded = [info.name for info in tables_of_library()]
+    embedded = [info.name for info in tables()]
     check_names([name], [*embedded, *(info.name for info in dataset_files())], "NAME", noun="data set")
     check_new_file(out)
     if name in embedded:
@@ -51,35 +50,3 @@ def data(name: str, out: Path | None, safe_csv: bool) -> None:
         lines = len(rows) - 1
     if out is not None:
         say(f"{plural(lines, 'line')} below the header written to {out}")
-
-
-@click.command(cls=Command)
-@JSON
-def tables(as_json: bool) -> None:
-    """List the published tables that come with the library, and the public data sets that it downloads."""
-    keys = ("name", "title", "source", "licence", "note")
-    embedded: list[dict[str, Any]] = [
-        {
-            **{key: getattr(info, key) for key in keys},
-            "shape": [len(labels) for labels in info.labels.values()],
-            "total": sum(info.counts),
-        }
-        for info in tables_of_library()
-    ]
-    public: list[dict[str, Any]] = [
-        {
-            **{key: getattr(info, key) for key in ("name", "source", "licence", "url", "sha256")},
-            "columns": len(info.header),
-            "total": info.num_rows,
-        }
-        for info in dataset_files()
-    ]
-    if as_json:
-        echo_json({"tables": embedded, "public": public})
-        return
-    for info in embedded:
-        shape = " x ".join(map(str, info["shape"]))
-        click.echo(f"{info['name']:<20}{shape:<30}n = {info['total']:<7}{info['title']}")
-    for info in public:
-        shape = plural(info["columns"], "column")
-        click.echo(f"{info['name']:<20}{shape:<30}n = {info['total']:<7}{info['source']} (downloaded when asked for)")

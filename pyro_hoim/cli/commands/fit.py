@@ -28,8 +28,8 @@ from ...families import DEFAULT
 from ...planning import Route, advise, routes_of, size_of
 from ...report import plain_text, provenance, write_page
 from ...runs.container import read_kind
-from ..asking import JSON, SAFE_CSV, FamilyCommand, own_options
-from ..options import SEED
+from ..asking import SAFE_CSV, FamilyCommand, own_options
+from ..options import JSON, SEED
 from ..output import (
     SUMMARY,
     Progress,

@@ -15,8 +15,8 @@ from ...errors import IntractableError, refused
 from ...families import load
 from ...results.comparison import compare as compare_models
 from ...results.fitted import LoadedModel
-from ..asking import JSON, MODEL, SAFE_CSV, FamilyCommand, ModelCommand, ask, with_rows
-from ..options import Command, WholeNumber
+from ..asking import MODEL, SAFE_CSV, FamilyCommand, ModelCommand, ask, with_rows
+from ..options import JSON, Command, WholeNumber
 from ..output import echo_json, new_folder, say
 from ..reading import file_options, say_notes
 

@@ -21,7 +21,7 @@ from ...data.encoding import select_columns
 from ...data.files.table_file import CsvColumns
 from ...data.readers import Source
 from ...data.wide import long_cells
-from ...datasets.tables import tables
+from ...datasets.embedded import tables
 from ...errors import check_names
 from ...planning import (
     Route,
@@ -33,8 +33,7 @@ from ...planning import (
     plan_of_readings,
     size_of_counts,
 )
-from ..asking import JSON
-from ..options import Command
+from ..options import JSON, Command
 from ..output import echo_json, say, written
 from ..reading import fit_file_options, say_notes
 

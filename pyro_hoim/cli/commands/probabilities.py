@@ -26,8 +26,8 @@ from ...core.family import Family, Question
 from ...core.words import columns_of
 from ...errors import InputError, IntractableError, conflict
 from ...interop.uai import UaiResult, read_uai_evidence, write_uai_result
-from ..asking import JSON, MODEL, ModelCommand, ask, check_new_file, parse_given
-from ..options import SEED, WholeNumber
+from ..asking import MODEL, ModelCommand, ask, check_new_file, parse_given
+from ..options import JSON, SEED, WholeNumber
 from ..output import echo_json, say
 from ..reading import say_notes
 

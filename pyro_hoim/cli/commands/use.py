@@ -14,8 +14,7 @@ import pandas as pd
 import torch
 
 from ...atomic import new_file
-from ...budgets import check_cells
-from ...core.command.options import LARGEST_SEED
+from ...budgets import LARGEST_SEED, check_cells
 from ...core.command.reading import Pieces, read_cells
 from ...core.family import Answer, Family, Question
 from ...core.words import plural
@@ -25,7 +24,6 @@ from ...data.readers import labels_of
 from ...errors import InputError, conflict, out_of_range, refused, unexpected
 from ..asking import (
     DATA,
-    JSON,
     MODEL,
     SAFE_CSV,
     ModelCommand,
@@ -39,7 +37,7 @@ from ..asking import (
     write,
     write_csv,
 )
-from ..options import SEED, WholeNumber
+from ..options import JSON, SEED, WholeNumber
 from ..output import echo_json, say
 from ..reading import KnownRows, UnseenLabels, file_options
 from .probabilities import EVIDENCE, fixed_columns

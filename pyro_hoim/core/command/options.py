@@ -3,11 +3,9 @@
 import re
 from typing import Any
 
-from ...budgets import MAX_SWEEPS
+from ...budgets import LARGEST_SEED, MAX_SWEEPS
 from ...errors import conflict, unexpected
 from ..family import Asked, Option
-
-LARGEST_SEED = 2**31 - 1
 
 ORDER = Option(
     "order",

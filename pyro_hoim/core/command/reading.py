@@ -19,7 +19,7 @@ from ...data.readers import Counting, Source, check_counting, check_levels_told,
 from ...data.sources import RowSource
 from ...data.sources.files import RowFiles
 from ...data.sources.opening import HowRead, files_of, opened_rows
-from ...datasets.tables import load_table, tables
+from ...datasets.embedded import load_table, tables
 from ...errors import IntractableError, check_names, conflict, unexpected
 from ..words import option, plural
 

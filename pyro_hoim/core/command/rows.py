@@ -23,8 +23,8 @@ from ...data.observations import Observations
 from ...data.order import Order, ordered_columns, ordinal_orders, relabelled, required_order, with_ordinal
 from ...data.readers import Source as CellSource
 from ...data.wide import long_cells
+from ...datasets.embedded import load_table, table_info, tables
 from ...datasets.public import load_adult, load_breast_cancer, load_mushroom
-from ...datasets.tables import load_table, table_info, tables
 from ...errors import (
     DataWarning,
     MissingDataError,

@@ -304,7 +304,7 @@ def is_text_name(path: str | os.PathLike[str]) -> bool:
 
 
 def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, encoding: str | None = None) -> CsvColumns:
-    """Columns of a table in a file; InputError names the line of what is wrong in it.
+    r"""Columns of a table in a file; InputError names the line of what is wrong in it.
 
     Text may be packed (gzip, bzip2, xz, zip with one file, zstd, lz4). Its delimiter is the one that divides header and
     rows alike: comma, semicolon, tab, bar or blanks, also named by Excel's line ``sep=;``. Its encoding is that of a
@@ -320,6 +320,14 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
 
     Raises:
         InputError: no table, or one with a fault: the line and what to do are named.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "trips.csv").write_text("to;hours\nOslo;7,5\nRome;3,0\n")
+        ...     table = read_table_file(Path(folder, "trips.csv"))
+        >>> table.header, table.notes
+        (('to', 'hours'), ("read as ';'-separated", "decimal commas in 'hours' read as points"))
     """
     # What the file is by its first bytes, else by its name.
     raw = not_empty(path, read_file(path, "a CSV file"))

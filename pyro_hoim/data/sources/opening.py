@@ -90,6 +90,11 @@ def open_rows(
             ``large``).
         UnknownNameError: an unknown column; a label that the domain lacks is refused when it is read.
         IntractableError: a column of more than 65,536 levels.
+
+    Example:
+        >>> source = open_rows(pd.DataFrame({"a": list("xyxx"), "b": list("0110")}))
+        >>> source.domain.cardinalities
+        (2, 2)
     """
     check_names(rules, list(ColumnRules.__annotations__), "open_rows", noun="option")
     return opened_rows(

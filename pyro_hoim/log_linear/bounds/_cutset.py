@@ -10,9 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, diags_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_bipartite_matching
-from scipy.sparse.linalg import eigsh
+from scipy import sparse
 
 from ..._modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
@@ -30,17 +28,17 @@ def _fits(pairs: NDArray[np.int64], cards: tuple[int, ...], variables: list[int]
     return least_fill(pairs, cards, variables, most=max_cells)[1] <= max_cells
 
 
-def _edges(pairs: NDArray[np.int64], variables: list[int], size: int) -> csr_array:
+def _edges(pairs: NDArray[np.int64], variables: list[int], size: int) -> sparse.csr_array:
     """Adjacency of some variables, in their order."""
     position = np.full(size, -1, dtype=np.int64)
     position[variables] = np.arange(len(variables))
     inside = position[pairs]
     rows, columns = inside[(inside >= 0).all(1)].T
     ends = np.concatenate([rows, columns]), np.concatenate([columns, rows])
-    return csr_array((np.ones(len(ends[0])), ends), shape=(len(variables), len(variables)))
+    return sparse.csr_array((np.ones(len(ends[0])), ends), shape=(len(variables), len(variables)))
 
 
-def _separator(edges: csr_array, is_left: NDArray[np.bool_]) -> list[int]:
+def _separator(edges: sparse.csr_array, is_left: NDArray[np.bool_]) -> list[int]:
     """Fewest nodes that meet all edges between two sides: a vertex cover, by matching (König's theorem)."""
     left, right = np.flatnonzero(is_left), np.flatnonzero(~is_left)
     position = np.empty(len(is_left), dtype=np.int64)
@@ -48,8 +46,8 @@ def _separator(edges: csr_array, is_left: NDArray[np.bool_]) -> list[int]:
     rows, columns = np.repeat(np.arange(len(is_left)), np.diff(edges.indptr)), edges.indices
     crosses = is_left[rows] & ~is_left[columns]
     ends = position[rows[crosses]], position[columns[crosses]]
-    between = csr_array((np.ones(len(ends[0])), ends), shape=(len(left), len(right)))
-    partner = maximum_bipartite_matching(between, perm_type="column")
+    between = sparse.csr_array((np.ones(len(ends[0])), ends), shape=(len(left), len(right)))
+    partner = sparse.csgraph.maximum_bipartite_matching(between, perm_type="column")
     back = {int(j): i for i, j in enumerate(partner) if j >= 0}
     crossing = [i for i in range(len(left)) if between.indptr[i + 1] > between.indptr[i]]
     # What alternating paths from unmatched nodes reach.
@@ -66,7 +64,7 @@ def _separator(edges: csr_array, is_left: NDArray[np.bool_]) -> list[int]:
     return [int(left[i]) for i in crossing if i not in seen] + [int(right[j]) for j in sorted(met)]
 
 
-def _halves(edges: csr_array, random: np.random.Generator) -> tuple[NDArray[np.bool_], list[int]]:
+def _halves(edges: sparse.csr_array, random: np.random.Generator) -> tuple[NDArray[np.bool_], list[int]]:
     """Two sides of a connected graph that few nodes separate, and these nodes.
 
     The sides are those of the median of the Laplacian's second eigenvector; where several belong to one eigenvalue, as
@@ -74,12 +72,12 @@ def _halves(edges: csr_array, random: np.random.Generator) -> tuple[NDArray[np.b
     """
     degrees = np.asarray(edges.sum(1)).ravel()
     size = len(degrees)
-    laplacian = (diags_array(degrees + _SHIFT) - edges).tocsc()
+    laplacian = (sparse.diags_array(degrees + _SHIFT) - edges).tocsc()
     wanted = min(4, size - 1)
     if size < _DENSE:
         values, vectors = np.linalg.eigh(laplacian.toarray())
     else:
-        values, vectors = eigsh(laplacian, k=wanted, sigma=0, v0=random.standard_normal(size))
+        values, vectors = sparse.linalg.eigsh(laplacian, k=wanted, sigma=0, v0=random.standard_normal(size))
     order = np.argsort(values)
     values, vectors = values[order][:wanted] - _SHIFT, vectors[:, order][:, :wanted]
     equal = [k for k in range(1, wanted) if values[k] <= _EQUAL * values[1]]
@@ -99,7 +97,7 @@ def _separators(pairs: NDArray[np.int64], cards: tuple[int, ...], max_cells: int
     while waiting:
         variables = waiting.pop()
         edges = _edges(pairs, variables, len(cards))
-        count, component = connected_components(edges, directed=False)
+        count, component = sparse.csgraph.connected_components(edges, directed=False)
         if count > 1:
             waiting.extend([v for v, c in zip(variables, component, strict=True) if c == k] for k in range(count))
         elif not _fits(pairs, cards, variables, max_cells):
@@ -111,12 +109,14 @@ def _separators(pairs: NDArray[np.int64], cards: tuple[int, ...], max_cells: int
     return fixed
 
 
-def _along(edges: csr_array, variables: list[int]) -> list[int]:
+def _along(edges: sparse.csr_array, variables: list[int]) -> list[int]:
     """Variables so that those near each other in the graph follow each other."""
-    near = csr_array(edges[variables] @ edges[:, variables] + edges[variables][:, variables])
+    near = sparse.csr_array(edges[variables] @ edges[:, variables] + edges[variables][:, variables])
     left, order = set(range(len(variables))), list[int]()
     while left:
-        reached = breadth_first_order(near, min(left), directed=False, return_predecessors=False).tolist()
+        reached = sparse.csgraph.breadth_first_order(
+            near, min(left), directed=False, return_predecessors=False
+        ).tolist()
         order += reached
         left -= set(reached)
     return [variables[k] for k in order]

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import reverse_cuthill_mckee
+from scipy import sparse
 
 from ..._modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
@@ -159,8 +158,8 @@ def join_graph(
     free, pairs = sorted(set(range(len(cards))).difference(fixed)), neighbour_pairs(hypergraph)
     if number == BANDED:
         ends = np.concatenate([pairs, pairs[:, ::-1]]).T
-        near = csr_array((np.ones(len(ends[0])), tuple(ends)), shape=(len(cards), len(cards)))
-        ranked = reverse_cuthill_mckee(near, symmetric_mode=True)
+        near = sparse.csr_array((np.ones(len(ends[0])), tuple(ends)), shape=(len(cards), len(cards)))
+        ranked = sparse.csgraph.reverse_cuthill_mckee(near, symmetric_mode=True)
         order = ranked[np.isin(ranked, free)].astype(np.int64)
     else:
         random = np.random.default_rng(number) if number else None

@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
+from scipy import sparse
 
 from ...core.certificate import state_text
 from ...runs.schedule import MAX_BLOCK_STATES, Blocks, GibbsSchedule
@@ -232,8 +231,8 @@ def _joined(parts: dict[tuple[int, ...], Flags]) -> list[_Component]:
     size = 1 + max((v for members in parts for v in members), default=-1)
     pairs = [(members[0], v) for members in parts for v in members]
     first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    graph = coo_matrix((np.ones(len(pairs), dtype=bool), (first, second)), shape=(size, size))
-    label = connected_components(graph, directed=False)[1]
+    graph = sparse.coo_matrix((np.ones(len(pairs), dtype=bool), (first, second)), shape=(size, size))
+    label = sparse.csgraph.connected_components(graph, directed=False)[1]
     components = dict[int, list[_Excluding]]()
     for members, table in parts.items():
         components.setdefault(int(label[members[0]]), []).append(_Excluding(members, table.tobytes(), table.shape))
@@ -259,8 +258,8 @@ def _examined(component: _Component, blocks: Blocks) -> tuple[Literal["proved", 
         second.append(count + group)
         count += len(states)
     rows, columns = (np.concatenate([*part, np.zeros(0, dtype=np.int64)]) for part in (first, second))
-    graph = coo_matrix((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(count, count))
-    label = connected_components(graph, directed=False)[1][: len(states)]
+    graph = sparse.coo_matrix((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(count, count))
+    label = sparse.csgraph.connected_components(graph, directed=False)[1][: len(states)]
     apart = np.flatnonzero(label != label[0]) if len(label) else label
     if not len(apart):
         return "proved", None

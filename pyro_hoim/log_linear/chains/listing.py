@@ -9,8 +9,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
+from scipy import sparse
 
 from ...runs.schedule import MAX_BLOCK_STATES, Blocks
 from ..energy import LogLinearEnergy
@@ -87,8 +86,8 @@ class Listing:
         pairs = [(members[0], v) for members in self._tables for v in members]
         first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         size = len(self._domain)
-        graph = coo_matrix((np.ones(len(pairs), dtype=bool), (first, second)), shape=(size, size))
-        label = connected_components(graph, directed=False)[1]
+        graph = sparse.coo_matrix((np.ones(len(pairs), dtype=bool), (first, second)), shape=(size, size))
+        label = sparse.csgraph.connected_components(graph, directed=False)[1]
         joined = dict[int, list[str]]()
         for v in sorted({v for members in self._tables for v in members}):
             joined.setdefault(int(label[v]), []).append(self._domain.names[v])

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import reduce
 
 import numpy as np
+import scipy
 import torch
-from scipy.linalg import get_blas_funcs
 
 from ...core.partition import LogPartition, PartitionBackend
 from ...data.observations import Observations
@@ -118,9 +118,6 @@ class PseudoRows:
         return loss, total.astype(np.float64, copy=False)  # without entries it has whole numbers
 
 
-(_symmetric_product,) = get_blas_funcs(("syrk",), dtype=np.float64)
-
-
 class DenseLikelihood:
     r"""Mean negative log-likelihood of a small table, with its exact Hessian.
 
@@ -160,7 +157,7 @@ class DenseLikelihood:
             return np.zeros((0, 0))  # BLAS would complain about a matrix without rows on standard output
         scaled = self.design * np.sqrt(probs)[:, None]
         # The transposed C-ordered matrix is Fortran-ordered, as BLAS wants it; only the upper triangle is filled.
-        covariance = _symmetric_product(1.0, scaled.T, trans=0, lower=0)
+        covariance = scipy.linalg.blas.dsyrk(1.0, scaled.T, trans=0, lower=0)
         covariance -= mean[:, None] * mean
         return covariance
 

@@ -14,11 +14,10 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
+import scipy
 
 from ...errors import check_positive, check_whole
 
-(_solve_positive,) = get_lapack_funcs(("posv",), dtype=np.float64)
 _ARMIJO, _CURVATURE, _ROUNDING = 1e-4, 0.9, 1e-13
 _MEMORY, _MAX_TRIALS = 20, 40
 
@@ -187,7 +186,7 @@ def newton(
             return Outcome(here, here.norm, iteration, "converged")
         if iteration == max_iterations:
             break
-        _, direction, info = _solve_positive(hessian(), here.gradient, lower=0)
+        _, direction, info = scipy.linalg.lapack.dposv(hessian(), here.gradient, lower=0)
         if info != 0:  # singular to rounding: the step of least norm
             full = hessian()
             full = np.triu(full) + np.triu(full, 1).T

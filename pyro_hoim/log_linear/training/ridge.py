@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
+import scipy
 import torch
 from numpy.typing import NDArray
 

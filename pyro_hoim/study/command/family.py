@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from typing_extensions import override
 
 from ...annealing.runs import chosen_rows
-from ...budgets import MAX_SWEEPS
+from ...budgets import LARGEST_SEED, MAX_SWEEPS
 from ...core.command.answers import (
     annealed_rows_note,
     completion_answer,
@@ -30,7 +30,6 @@ from ...core.command.options import (
     COMPLETE,
     DRAW_METHOD,
     LABEL,
-    LARGEST_SEED,
     LOG_Z_OPTIONS,
     PREDICT_METHOD,
     PREDICT_SEED,

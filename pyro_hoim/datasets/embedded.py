@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ..data.observations import Observations
 from ..errors import check_names
 from ..schema import Domain
+
+if TYPE_CHECKING:
+    from ..data.observations import Observations
 
 
 @dataclass(frozen=True)
@@ -168,12 +169,22 @@ _TABLES = {
 
 
 def tables() -> tuple[TableInfo, ...]:
-    """All tables."""
+    """All tables.
+
+    Example:
+        >>> [info.name for info in tables()][:3]
+        ['czech_autoworkers', 'rochdale', 'ucb_admissions']
+    """
     return tuple(_TABLES.values())
 
 
 def table_info(name: str) -> TableInfo:
-    """One table with its provenance; UnknownNameError lists the closest names."""
+    """One table with its provenance; UnknownNameError lists the closest names.
+
+    Example:
+        >>> table_info("titanic").labels["Class"]
+        ('1st', '2nd', '3rd', 'Crew')
+    """
     check_names([name], tuple(_TABLES), "table", noun="table")
     return _TABLES[name]
 
@@ -186,6 +197,10 @@ def load_table(name: str) -> Observations:
         >>> data.num_rows, data.total_count, data.domain["Hair"].labels
         (32, 592.0, ('Black', 'Brown', 'Red', 'Blond'))
     """
+    import numpy as np  # which, as PyTorch, a list of the tables can do without
+
+    from ..data.observations import Observations
+
     table = table_info(name)
     domain = Domain.from_labels(table.labels)
     return Observations.from_table(domain, np.reshape(table.counts, domain.cardinalities, order="F"))
