@@ -27,8 +27,10 @@ from ._row_kernels import (
     join_rows,
     leaf_entropy,
     lossless_tables,
+    order_rows,
     rate_splits,
     renew_partners,
+    split_bits,
     split_rows,
 )
 from ._rows import Columns, Costs
@@ -69,22 +71,16 @@ def _push(stack: Array, value: Any) -> None:
     stack[stack[0]] = value
 
 
-_FEW = 32  # rows that are added one by one where that is possible
-
-
 @njit(nogil=True)
 def _add(
-    levels: Array, columns: Columns, x: Array, rows: Array, shares: Array, begin: Any, end: Any, sign: Any
-) -> None:
-    """Add the rows of a range to the counts of levels."""
-    ids, words = columns.ids, columns.words
-    if words.shape[0] == 0 and ids.shape[0] == 0:
-        return  # there is no column to ask
-    if words.shape[0] and (ids.shape[0] == 0 or end - begin > _FEW):
-        add_bits(
-            levels, columns.bits, words, columns.spots, columns.first, columns.sizes, x, rows, begin, end, sign
-        )  # fmt: skip
-    else:
+    levels: Array, columns: Columns, x: Array, rows: Array, shares: Array, begin: Any, end: Any, counts: Array,
+    sign: Any,
+) -> None:  # fmt: skip
+    """Add the rows of a range, of which there are counts by level, to the counts of levels."""
+    ids, groups = columns.ids, columns.groups
+    if groups.shape[0]:
+        add_bits(levels, columns.bits, groups, columns.spots, columns.first, columns.sizes, rows, begin, counts, sign)
+    elif ids.shape[0]:  # else there is no column to ask
         add_levels(levels, ids, x, rows, shares, begin, end, sign)
 
 
@@ -199,19 +195,19 @@ def _merge_levels(
     shares: Array, least_rise: Any,
 ) -> None:  # fmt: skip
     """Counts of levels of a merged leaf: of both leaves, of one of them and the rows of the other, or of the rows."""
-    begin, end, levels_of = leaves.begin, leaves.end, leaves.held
+    begin, end, levels_of, counts = leaves.begin, leaves.end, leaves.held, leaves.counts
     levels_of[c] = -1
     if levels_of[low] >= 0 and levels_of[high] >= 0:
         add_table(levels[levels_of[low]], levels[levels_of[high]], 1.0, 1.0)
     elif levels_of[low] >= 0:
-        _add(levels[levels_of[low]], columns, x, pool, shares, begin[high], end[high], 1.0)
+        _add(levels[levels_of[low]], columns, x, pool, shares, begin[high], end[high], counts[high], 1.0)
     elif levels_of[high] >= 0:
-        _add(levels[levels_of[high]], columns, x, pool, shares, begin[low], end[low], 1.0)
+        _add(levels[levels_of[high]], columns, x, pool, shares, begin[low], end[low], counts[low], 1.0)
     elif leaves.entropies[c] > least_rise:
         levels_of[c] = _pop(spare)
         clear_table(levels[levels_of[c]])
-        _add(levels[levels_of[c]], columns, x, pool, shares, begin[low], end[low], 1.0)
-        _add(levels[levels_of[c]], columns, x, pool, shares, begin[high], end[high], 1.0)
+        _add(levels[levels_of[c]], columns, x, pool, shares, begin[low], end[low], counts[low], 1.0)
+        _add(levels[levels_of[c]], columns, x, pool, shares, begin[high], end[high], counts[high], 1.0)
     if levels_of[low] >= 0:
         levels_of[c] = levels_of[low]
         if levels_of[high] >= 0:
@@ -223,10 +219,21 @@ def _merge_levels(
 @njit(nogil=True, inline="always")
 def _merge_rows(
     leaves: Leaves, low: Any, high: Any, c: Any, pool: Array, shares: Array, pool_end: Any, spare_rows: Array,
-    spare_weights: Array, seen: Array, is_exact: Any,
+    spare_weights: Array, seen: Array, is_exact: Any, has_bits: Any,
 ) -> int:  # fmt: skip
-    """Rows of a merged leaf; the end of the pool."""
-    begin, end = leaves.begin, leaves.end
+    """Rows of a merged leaf, those held as bits by level; the end of the pool."""
+    begin, end, counts = leaves.begin, leaves.end, leaves.counts
+    if has_bits:
+        begin[c], end[c] = pool_end, pool_end
+        one, two = begin[low], begin[high]
+        for v in range(counts.shape[1]):
+            more, others = np.int64(counts[low, v]), np.int64(counts[high, v])
+            copy_rows(pool, shares, end[c], pool, shares, one, one + more)
+            copy_rows(pool, shares, end[c] + more, pool, shares, two, two + others)
+            end[c] += more + others
+            one += more
+            two += others
+        return int(end[c])
     if is_exact and end[low] == begin[high]:
         begin[c], end[c] = begin[low], end[high]
         return pool_end
@@ -247,18 +254,24 @@ def _merge_rows(
 
 @njit(nogil=True, inline="always")
 def _split(
-    leaves: Leaves, chosen: Any, column: Any, columns: Columns, x: Array, num_levels: Any, pool: Array, shares: Array,
-    pool_end: Any, spare_rows: Array, spare_weights: Array, table: Array,
+    leaves: Leaves, chosen: Any, column: Any, columns: Columns, x: Array, levels: Array, pool: Array, shares: Array,
+    pool_end: Any, spare_rows: Array, spare_weights: Array, table: Array, has_bits: Any,
 ) -> tuple[Array, int]:  # fmt: skip
     """Children of a leaf with their rows; their slots and the end of the pool."""
     parts, at, end = columns.sizes[column], leaves.begin[chosen], leaves.end[chosen]
-    tables = np.zeros((parts, num_levels))
-    stop = split_rows(columns, x, pool, shares, at, end, column, spare_rows, spare_weights, tables)
-    length = stop[parts - 1]
-    if length > end - at:
-        at = pool_end
-        pool_end += length
-    copy_rows(pool, shares, at, spare_rows, spare_weights, 0, length)
+    tables = np.zeros((parts, levels.shape[1]))
+    if has_bits:  # whole numbers, which the counts of levels hold exactly
+        for part in range(parts):
+            for v in range(levels.shape[1]):
+                tables[part, v] = levels[leaves.held[chosen], v, columns.first[column] + part]
+        stop = split_bits(columns.lines, columns.planes[column], parts, pool, at, end, spare_rows)
+    else:
+        stop = split_rows(columns, x, pool, shares, at, end, column, spare_rows, spare_weights, tables)
+        length = stop[parts - 1]
+        if length > end - at:
+            at = pool_end
+            pool_end += length
+        copy_rows(pool, shares, at, spare_rows, spare_weights, 0, length)
     new = np.empty(parts, dtype=np.int64)
     for part in range(parts):
         new[part] = _pop(leaves.free)
@@ -275,7 +288,9 @@ def _split_levels(
 
     The largest child takes the parent's less those of the others, where that is less work.
     """
-    begin, end, levels_of, entropies = leaves.begin, leaves.end, leaves.held, leaves.entropies
+    begin, end, levels_of, entropies, counts = (
+        leaves.begin, leaves.end, leaves.held, leaves.entropies, leaves.counts
+    )  # fmt: skip
     heir, small = new[0], 0
     for c in new:
         if end[c] - begin[c] > end[heir] - begin[heir]:
@@ -288,11 +303,11 @@ def _split_levels(
         if entropies[c] > least_rise and not (inherits and c == heir):
             levels_of[c] = _pop(spare)
             clear_table(levels[levels_of[c]])
-            _add(levels[levels_of[c]], columns, x, pool, shares, begin[c], end[c], 1.0)
+            _add(levels[levels_of[c]], columns, x, pool, shares, begin[c], end[c], counts[c], 1.0)
             if inherits:
                 add_table(levels[levels_of[chosen]], levels[levels_of[c]], 1.0, -1.0)
         elif inherits and c != heir:
-            _add(levels[levels_of[chosen]], columns, x, pool, shares, begin[c], end[c], -1.0)
+            _add(levels[levels_of[chosen]], columns, x, pool, shares, begin[c], end[c], counts[c], -1.0)
     if inherits:
         levels_of[heir] = levels_of[chosen]
     elif levels_of[chosen] >= 0:
@@ -367,27 +382,28 @@ def grow(
     counts, totals, entropies, begin, end, levels_of = leaves[:6]
     partner, rise, position, order, free = leaves.partner, leaves.rise, leaves.place, leaves.order, leaves.free
     levels, spare = np.zeros((8, num_levels, num_ids)), np.arange(8, -1, -1)
-    pool, shares, pool_end = np.arange(num_rows).astype(np.int32), weights.copy(), num_rows
     spare_rows, spare_weights = np.empty(num_rows, dtype=np.int32), np.empty(num_rows)
     seen = np.full(0 if is_exact else num_rows, -1, dtype=np.int64)
     steps, deltas, tables = np.empty((64, 3), dtype=np.int64), np.empty(64), np.empty((64, num_levels))
     num_steps, num_tables, lossless_cost = 0, 0, np.inf
+
+    # One leaf with all rows, those held as bits by level and without weights.
+    has_bits, root = columns.lines.shape[0] > 0, _pop(free)
+    for r in range(num_rows):
+        counts[root, x[r]] += weights[r]
+    every = order_rows(x, counts[root]) if has_bits else np.arange(num_rows).astype(np.int32)
+    pool, shares, pool_end = every.copy(), weights[:0].copy() if has_bits else weights.copy(), num_rows
     if num_lossless > 0:
-        _, _, _, lossless = lossless_tables(columns, x, pool, shares, num_levels)
+        _, _, _, lossless = lossless_tables(columns, x, every, weights, num_levels)
         lossless_cost = penalties[num_lossless]
         for leaf in range(num_lossless):
             lossless_cost += leaf_entropy(lossless[leaf], fill_counts(lossless[leaf], lossless[leaf]), table)
-
-    # One leaf with all rows.
-    root = _pop(free)
-    for r in range(num_rows):
-        counts[root, x[r]] += weights[r]
     _fill(leaves, root, counts[root], 0, num_rows, table)
     order[0] = root
     num_leaves, cost, new = 1, entropies[root] + penalties[1], np.full(1, root)
     if entropies[root] > least_rise:
         levels_of[root] = _pop(spare)
-        _add(levels[levels_of[root]], columns, x, pool, shares, 0, num_rows, 1.0)
+        _add(levels[levels_of[root]], columns, x, pool, shares, 0, num_rows, counts[root], 1.0)
 
     # Step after step, until none lowers the cost.
     while True:
@@ -412,8 +428,9 @@ def grow(
             deltas[num_steps] = lossless_cost - cost
             num_steps += 1
             cost, lossless_cost = lossless_cost, np.inf
-            every = np.arange(num_rows).astype(np.int32)
-            pool, shares, stops, lossless = lossless_tables(columns, x, every, weights.copy(), num_levels)
+            pool, shares, stops, lossless = lossless_tables(columns, x, every, weights, num_levels)
+            if has_bits:
+                shares = shares[:0].copy()
             _fill_lossless(leaves, num_leaves, num_lossless, spare, stops, lossless, table)
             pool_end, num_leaves, new = pool.shape[0], num_lossless, np.arange(num_lossless)
             continue
@@ -452,12 +469,13 @@ def grow(
             entropies[c] = leaf_entropy(counts[c], totals[c], table)
             _merge_levels(leaves, low, high, c, levels, spare, columns, x, pool, shares, least_rise)
             pool_end = _merge_rows(
-                leaves, low, high, c, pool, shares, pool_end, spare_rows, spare_weights, seen, is_exact
+                leaves, low, high, c, pool, shares, pool_end, spare_rows, spare_weights, seen, is_exact, has_bits
             )
         else:
             new, pool_end = _split(
-                leaves, low, column, columns, x, num_levels, pool, shares, pool_end, spare_rows, spare_weights, table
-            )
+                leaves, low, column, columns, x, levels, pool, shares, pool_end, spare_rows, spare_weights, table,
+                has_bits,
+            )  # fmt: skip
             _split_levels(leaves, low, new, levels, spare, columns, x, pool, shares, least_rise, is_exact)
             tables, num_tables = _kept(tables, num_tables, new, counts)
         num_leaves = _replace(leaves, num_leaves, low, high, new)

@@ -8,11 +8,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ...compute.jit import njit
+from ...compute.vectors import LANES, add_where, load, load_few, peek, poke, store
 
 # Compiled loops over rows held as bits, one for each level but the first of every column (Numba, CPU).
 
@@ -24,18 +23,10 @@ _HALVES = np.array(
     [0x00000000FFFFFFFF, 0x0000FFFF0000FFFF, 0x00FF00FF00FF00FF, 0x0F0F0F0F0F0F0F0F, 0x3333333333333333,
      0x5555555555555555], dtype=np.uint64,
 )  # fmt: skip
-_LENGTH = 16  # words that are transposed side by side, at least
 _TILE = 512  # rows that are packed column by column
-
-
-@intrinsic
-def num_bits(_: Any, value: Any) -> Any:  # noqa: ARG001 (Numba passes its type by this name)
-    """Number of set bits of a 64-bit word."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.uint64(types.uint64), generate
+_SIDE = 8  # words of a column that are written together
+_BATCH = 16  # rows that are added up bit by bit before their sum is counted
+_MOST = 255  # such sums that a byte can count
 
 
 @njit(nogil=True, cache=True)
@@ -65,8 +56,8 @@ def bit_level(bits: Array, row: Any, plane: Any, size: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def unpack_bits(bits: Array, plane: Any, size: Any, out: Array) -> None:
-    """Ranks of all rows' levels in one column, (n,)."""
+def bit_ranks(bits: Array, plane: Any, size: Any, out: Array) -> None:
+    """Ranks of the levels of rows in one column, (n,)."""
     for r in range(out.shape[0]):
         out[r] = bit_level(bits, r, plane, size)
 
@@ -96,69 +87,148 @@ def _transpose(flat: Array, width: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _count_block(flat: Array, masks: Array, sums: Array) -> None:
-    """Add the set bits of every word (64, L), all and those under the masks (K, L) of levels, to sums (K, 64, L)."""
-    num_levels, _, length = sums.shape
-    every = sums[0].reshape(64 * length)
-    for i in range(64 * length):
-        every[i] += np.int64(num_bits(flat[i]))
-    for v in range(1, num_levels):
-        mask = masks[v]
+def turn_bits(bits: Array, num_rows: Any, lines: Array) -> None:
+    """Rows of bits (n and more, W) as lines (64 W, words) of the bits of one place in all rows."""
+    width = bits.shape[1]
+    flat = np.empty(64 * _SIDE * width, dtype=np.uint64)
+    for start in range(0, num_rows, 64 * _SIDE):
+        stop = min(num_rows, start + 64 * _SIDE)
+        flat[:] = np.uint64(0)
+        for r in range(start, stop):
+            line = ((r - start) & 63) * _SIDE * width + ((r - start) >> 6)
+            for w in range(width):
+                flat[line + w * _SIDE] = bits[r, w]
+        _transpose(flat, _SIDE * width)
         for c in range(64):
-            own, line = sums[v, c], flat[c * length : (c + 1) * length]
-            for i in range(length):
-                own[i] += np.int64(num_bits(line[i] & mask[i]))
+            for w in range(width):
+                for k in range((stop - start + 63) // 64):
+                    lines[64 * w + c, (start >> 6) + k] = flat[(c * width + w) * _SIDE + k]
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _sum(a: Any, b: Any, c: Any) -> Any:
+    """Sum of three bits in every place, its low bits and its high ones."""
+    odd = a ^ b
+    return odd ^ c, (a & b) | (odd & c)
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _sum_eight(bits: Any, at: Any, start: Any, ones: Any, twos: Any, fours: Any) -> Any:
+    """Add eight rows that begin at places of the bits; what is carried are the eights."""
+    ones, one = _sum(ones, load_few(bits, peek(at, start)), load_few(bits, peek(at, start + 1)))
+    ones, two = _sum(ones, load_few(bits, peek(at, start + 2)), load_few(bits, peek(at, start + 3)))
+    twos, four = _sum(twos, one, two)
+    ones, one = _sum(ones, load_few(bits, peek(at, start + 4)), load_few(bits, peek(at, start + 5)))
+    ones, two = _sum(ones, load_few(bits, peek(at, start + 6)), load_few(bits, peek(at, start + 7)))
+    twos, one = _sum(twos, one, two)
+    fours, eights = _sum(fours, four, one)
+    return ones, twos, fours, eights
+
+
+@njit(nogil=True, error_model="numpy")
+def _count_places(bits: Any, rows: Any, begin: Any, end: Any, word: Any, empty: Any, sums: Any) -> None:
+    """Put into sums (512,) how many rows of a range have each bit of eight words, from a word of the row on.
+
+    Sixteen rows at a time are added up in every place, by sums and carries of single bits (Mula, Kurz and Lemire,
+    Faster population counts using AVX2 instructions, The Computer Journal 61, 2018), and what is carried is counted in
+    bytes. ``empty`` is where eight words of zeros begin.
+    """
+    number = 0
+    at, carried = np.empty(_BATCH, dtype=np.int64), np.empty((5, _SIDE), dtype=np.uint64)
+    bytes_of, one = np.zeros(64 * _SIDE, dtype=np.uint8), np.uint8(1)
+    first = load_few(bits, empty)
+    ones, twos, fours, eights = first, first, first, first
+    for start in range(begin, end, _BATCH):
+        for i in range(_BATCH):
+            poke(at, i, peek(rows, start + i) * bits.shape[1] + word if start + i < end else empty)
+        ones, twos, fours, low = _sum_eight(bits, at, 0, ones, twos, fours)
+        ones, twos, fours, high = _sum_eight(bits, at, 8, ones, twos, fours)
+        eights, sixteens = _sum(eights, low, high)
+        store(carried, 4 * _SIDE, sixteens)
+        for w in range(_SIDE):
+            chosen = peek(carried, 4 * _SIDE + w)
+            for half in range(0, 64, LANES):
+                first_lane = 64 * w + half
+                store(bytes_of, first_lane, add_where(load(bytes_of, first_lane), one, chosen, np.uint64(half)))
+        number += 1
+        if number == _MOST:
+            for c in range(64 * _SIDE):
+                sums[c] += _BATCH * np.int64(bytes_of[c])
+                bytes_of[c] = 0
+            number = 0
+    store(carried, 0, ones)
+    store(carried, _SIDE, twos)
+    store(carried, 2 * _SIDE, fours)
+    store(carried, 3 * _SIDE, eights)
+    for c in range(64 * _SIDE):
+        total = _BATCH * np.int64(bytes_of[c])
+        for k in range(4):
+            total += np.int64((carried[k, c >> 6] >> np.uint64(c & 63)) & _ONE) << k
+        sums[c] += total
 
 
 @njit(nogil=True, cache=True)
 def add_bits(
-    levels: Array, bits: Array, words: Array, spots: Array, first: Array, sizes: Array, x: Array, rows: Array,
-    begin: Any, end: Any, sign: Any,
+    levels: Array, bits: Array, groups: Array, spots: Array, first: Array, sizes: Array, rows: Array, begin: Any,
+    counts: Array, sign: Any,
 ) -> None:  # fmt: skip
-    """Add the rows of a range, once each, to the counts of levels (n_i, num_levels).
+    """Add rows, once each, to the counts of levels (n_i, num_levels).
 
-    64 rows at a time are transposed, so that a count is the number of bits of a word. Shapes: words (w,) those to look
-    at; spots by number of level, place of its bit c of word w as 64 * w + c.
+    Rows stand by the node's own level, of which there are ``counts``, from ``begin`` on. Shapes: groups (g,) of eight
+    words to look at; spots by number of level, place of its bit among those of the groups.
     """
-    num_levels, width = levels.shape[0], words.shape[0]
-    side = max(1, min(_LENGTH // max(width, 1), (end - begin + 63) // 64))
-    length = side * width
-    flat = np.empty(64 * length, dtype=np.uint64)
-    sums = np.zeros((num_levels, 64, length), dtype=np.int64)
-    totals = np.zeros(num_levels, dtype=np.int64)
-    masks = np.empty((num_levels, length), dtype=np.uint64)
-    of_level = np.empty((num_levels, side), dtype=np.uint64)
-    for start in range(begin, end, 64 * side):
-        flat[:] = np.uint64(0)
-        of_level[:] = np.uint64(0)
-        for p in range(start, min(end, start + 64 * side)):
-            r, at, bit = rows[p], (p - start) >> 6, (p - start) & 63
-            line = bit * length + at * width
-            for w in range(width):
-                flat[line + w] = bits[r, words[w]]
-            of_level[x[r], at] |= _ONE << np.uint64(bit)
-            totals[x[r]] += 1
-        for v in range(num_levels):
-            for i in range(length):
-                masks[v, i] = of_level[v, i // width]
-        _transpose(flat, length)
-        _count_block(flat, masks, sums)
-    for k in range(first.shape[0]):
-        for v in range(num_levels):
-            levels[v, first[k]] += sign * totals[v]
-        for number in range(first[k] + 1, first[k] + sizes[k]):
-            c, w = spots[number] & 63, spots[number] >> 6
-            rest = np.int64(0)
-            for v in range(num_levels - 1, -1, -1):
-                count = np.int64(0)
-                for i in range(w, length, width):
-                    count += sums[v, c, i]
-                if v:
-                    rest += count
-                else:
-                    count -= rest
+    sums = np.empty(64 * _SIDE * groups.shape[0], dtype=np.int64)
+    empty = bits.shape[0] * bits.shape[1] - _SIDE
+    for v in range(levels.shape[0]):
+        end = begin + np.int64(counts[v])
+        sums[:] = 0
+        for g in range(groups.shape[0]):
+            part = sums[64 * _SIDE * g : 64 * _SIDE * (g + 1)]
+            _count_places(bits, rows, begin, end, _SIDE * groups[g], empty, part)
+        for k in range(first.shape[0]):
+            rest = end - begin
+            for number in range(first[k] + 1, first[k] + sizes[k]):
+                count = sums[spots[number]]
                 levels[v, number] += sign * count
-                levels[v, first[k]] -= sign * count
+                rest -= count
+            levels[v, first[k]] += sign * rest
+        begin = end
+
+
+@njit(nogil=True, cache=True)
+def order_rows(x: Array, counts: Array) -> Array:
+    """Rows by level, of which there are ``counts``, and by number."""
+    rows, at = np.empty(x.shape[0], dtype=np.int32), np.zeros(counts.shape[0], dtype=np.int64)
+    for v in range(1, counts.shape[0]):
+        at[v] = at[v - 1] + np.int64(counts[v - 1])
+    for r in range(x.shape[0]):
+        rows[at[x[r]]] = r
+        at[x[r]] += 1
+    return rows
+
+
+@njit(nogil=True, cache=True)
+def split_bits(lines: Array, plane: Any, size: Any, rows: Array, begin: Any, end: Any, spare: Array) -> Array:
+    """Order rows of a range by the level of the column whose bits begin at a plane, stably; ends of levels (size,)."""
+    stop = np.empty(size, dtype=np.int64)
+    last = end
+    # Level by level from the last: rows that have its bit leave, the others move up.
+    for level in range(size - 1, 0, -1):
+        stop[level] = last - begin
+        line = lines[plane + level - 1]
+        left, taken = begin, 0
+        for p in range(begin, last):
+            r = rows[p]
+            bit = np.int64((line[r >> 6] >> np.uint64(r & 63)) & _ONE)
+            rows[left] = r
+            spare[taken] = r
+            left += 1 - bit
+            taken += bit
+        for p in range(taken):
+            rows[left + p] = spare[p]
+        last = left
+    stop[0] = last - begin
+    return stop
 
 
 # Compiled loops over leaves: entropies, and the cheapest leaf to merge every leaf with (Numba, CPU).
@@ -311,10 +381,12 @@ def fill_counts(target: Array, source: Array) -> Any:
 def copy_rows(
     rows: Array, weights: Array, at: Any, from_rows: Array, from_weights: Array, begin: Any, end: Any
 ) -> None:
-    """Copy rows with their weights to a place that does not overlap."""
+    """Copy rows with their weights, if there are any, to a place that does not overlap."""
     for p in range(begin, end):
         rows[at + p - begin] = from_rows[p]
-        weights[at + p - begin] = from_weights[p]
+    if from_weights.shape[0] > 0:
+        for p in range(begin, end):
+            weights[at + p - begin] = from_weights[p]
 
 
 @njit(nogil=True, cache=True)

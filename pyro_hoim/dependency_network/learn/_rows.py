@@ -21,6 +21,7 @@ from ...data.observations import Observations
 from ...data.sources import RowBatch, RowSource
 from ...data.sources.folds import batch_type
 from ...errors import IntractableError, none_received, refused
+from ...results.contrasts import table_of_two
 from ...schema import Domain
 
 _REFINEMENTS = 3
@@ -32,8 +33,9 @@ class Columns(NamedTuple):
 
     Shapes: ids (U, d) numbers of levels over all columns (a column with missing cells has one more, ``missing``);
     first, sizes, missing and kinds (d,), kind -1 for a column not to be asked; kind_sizes their number of levels; bits
-    (U, W) uint64 of all levels but the first of every column, or (0, 0); planes (d,) first bit of each column; words
-    (w,) that hold a column; spots by number of level, its bit c of the w-th of these words as 64 * w + c.
+    (U and more, W) uint64 of all levels but the first of every column, or (0, 0); planes (d,) first bit of each
+    column; lines (64 W, words) the same bits by place; groups (g,) of eight words that hold a column; spots by number
+    of level, its bit among those of the groups.
     """
 
     ids: np.ndarray
@@ -44,7 +46,8 @@ class Columns(NamedTuple):
     kind_sizes: np.ndarray
     bits: np.ndarray
     planes: np.ndarray
-    words: np.ndarray
+    lines: np.ndarray
+    groups: np.ndarray
     spots: np.ndarray
 
 
@@ -64,11 +67,12 @@ class PreparedRows:
     Within a column frequent levels come first and equally frequent ones in the order of a colour that depends on the
     rows alone, so that neither the order of rows nor that of labels can decide between equally good steps. A column
     with missing cells has one more number, its last. Distinct rows have ids and weights; where all of many rows have
-    weight one, they are held as bits too, or as bits alone, and equal rows stay apart.
+    weight one, they are held as bits, and equal rows stay apart.
 
     Shapes: ids (U, d) int32 of the levels or (0, d), weights (U,), 64-bit keys of the rows (U,); first, sizes and
-    missing (d,): first number, levels and number of the missing cells of each column, -1 without any; bits (U, W) or
-    (0, 0), and planes (d,), the first bit of each column. ``ranks`` holds, for every column, the place of each level in
+    missing (d,): first number, levels and number of the missing cells of each column, -1 without any; bits (U, W) and
+    at least eight words of zeros, or (0, 0); planes (d,), the first bit of each column; lines (64 W, words), the
+    bits of all rows by place. ``ranks`` holds, for every column, the place of each level in
     the new order.
     """
 
@@ -82,6 +86,7 @@ class PreparedRows:
     is_whole: bool
     bits: np.ndarray
     planes: np.ndarray
+    lines: np.ndarray
 
     @classmethod
     def from_rows(cls, rows: Observations) -> PreparedRows:
@@ -123,13 +128,14 @@ class PreparedRows:
         row_keys(ids, keys, 1)
         # Many complete rows of weight one are counted faster as bits.
         planes, num_words = bit_planes(sizes)
-        bits = np.zeros((0, 0), dtype=np.uint64)
+        bits = lines = np.zeros((0, 0), dtype=np.uint64)
         if is_whole and not absent.any() and _LEAST_BITS <= 64 * num_words <= 8 * len(sizes) and (weights == 1).all():
-            bits = np.zeros((len(ids), num_words), dtype=np.uint64)
+            bits = no_bits(len(ids), num_words)
             flat = np.concatenate([np.arange(size) for size in sizes])
             places = np.ascontiguousarray((ids - first).T.astype(batch_type(sizes.tolist())))
             pack_bits(places, flat, first, planes, bits)
-        return cls(ids, weights, keys, first, sizes, missing, tuple(ranks), is_whole, bits, planes)
+            lines, ids = by_place(bits, len(ids)), ids[:0].copy()
+        return cls(ids, weights, keys, first, sizes, missing, tuple(ranks), is_whole, bits, planes, lines)
 
     @property
     def num_rows(self) -> int:
@@ -138,13 +144,39 @@ class PreparedRows:
 
     def own(self, column: int) -> np.ndarray:
         """Ranks of the rows' levels in one column, int32 (U,); its number of levels where missing."""
-        from ._row_kernels import unpack_bits
-
-        if len(self.ids):
+        if not len(self.bits):
             return self.ids[:, column] - np.int32(self.first[column])
-        found = np.empty(self.num_rows, dtype=np.int32)
-        unpack_bits(self.bits, self.planes[column], self.sizes[column], found)
-        return found
+        ranks = np.zeros(self.num_rows, dtype=np.int32)
+        for level, line in enumerate(self._lines_of(column), 1):
+            has_level = np.unpackbits(line.view(np.uint8), count=self.num_rows, bitorder="little")
+            ranks += has_level if level == 1 else level * has_level.astype(np.int32)
+        return ranks
+
+    def _lines_of(self, column: int) -> np.ndarray:
+        """Bits of all rows, one line for each level of a column but the first."""
+        return self.lines[self.planes[column] : self.planes[column] + self.sizes[column] - 1]
+
+    def table(self, one: int, two: int, scale: float) -> np.ndarray:
+        """Counts of the levels of two columns, by rank, of rows that have both; in units of a scale."""
+        shape = int(self.sizes[one]), int(self.sizes[two])
+        if not len(self.bits):
+            return table_of_two(self.own(one), self.own(two), self.weights * scale, shape)
+        counts = np.empty(shape)
+        rows, columns = self._lines_of(one), self._lines_of(two)
+        counts[1:, 1:] = [[np.bitwise_count(a & b).sum() for b in columns] for a in rows]
+        counts[1:, 0] = np.bitwise_count(rows).sum(1, dtype=np.int64) - counts[1:, 1:].sum(1)
+        counts[0, 1:] = np.bitwise_count(columns).sum(1, dtype=np.int64) - counts[1:, 1:].sum(0)
+        counts[0, 0] = self.num_rows - counts[1:].sum() - counts[0, 1:].sum()
+        return scale * counts
+
+    def level_counts(self, column: int) -> np.ndarray:
+        """Weight of the rows at every level of a column, by rank."""
+        size = int(self.sizes[column])
+        if not len(self.bits):
+            ranks = self.own(column)
+            return np.bincount(ranks, self.weights, size + 1)[:size]
+        counts = np.bitwise_count(self._lines_of(column)).sum(1, dtype=np.int64)
+        return np.concatenate([[self.num_rows - counts.sum()], counts]).astype(np.float64)
 
     def columns(self, chosen: Sequence[int]) -> PreparedRows:
         """Some columns only, their levels numbered without gaps; rows are kept as they are."""
@@ -157,14 +189,14 @@ class PreparedRows:
         first = ends - sizes - with_absent
         ids = np.ascontiguousarray(self.ids[:, at] + (first - self.first[at]), dtype=np.int32)
         planes = self.planes[at]
-        if len(ids):
+        if len(self.bits):
+            keys = bit_keys(self.bits, self.num_rows, planes, sizes, first)
+        else:
             keys = np.zeros(len(ids), dtype=np.uint64)
             row_keys(ids, keys, 1)
-        else:
-            keys = bit_keys(self.bits, planes, sizes, first)
         ranks = tuple(self.ranks[j] for j in chosen)
         missing = np.where(with_absent, ends - 1, -1)
-        options = (missing, ranks, self.is_whole, self.bits, planes)
+        options = (missing, ranks, self.is_whole, self.bits, planes, self.lines)
         return PreparedRows(ids, self.weights, keys, first, sizes, *options)
 
     @cached_property
@@ -179,11 +211,11 @@ class PreparedRows:
         half, num_columns = len(self.sizes) // 2, len(self.sizes)
         twins: list[np.ndarray] = []
         for part in (slice(half, num_columns), slice(0, half)):
-            if len(self.ids):
+            if len(self.bits):
+                keys = bit_keys(self.bits, self.num_rows, self.planes[part], self.sizes[part], self.first[part])
+            else:
                 keys = np.zeros(len(self.ids), dtype=np.uint64)
                 row_keys(np.ascontiguousarray(self.ids[:, part]), keys, 1)
-            else:
-                keys = bit_keys(self.bits, self.planes[part], self.sizes[part], self.first[part])
             _, group, number = np.unique(keys, return_inverse=True, return_counts=True)
             twins.append(np.flatnonzero(number[group] > 1))
         return twins[0], twins[1]
@@ -223,12 +255,26 @@ def bit_planes(sizes: np.ndarray) -> tuple[np.ndarray, int]:
     return ends - (sizes - 1), int(-(-ends[-1] // 64)) if len(ends) else 0
 
 
-def bit_keys(bits: np.ndarray, planes: np.ndarray, sizes: np.ndarray, first: np.ndarray) -> np.ndarray:
+def no_bits(num_rows: int, num_words: int) -> np.ndarray:
+    """Zeros for the bits of rows, and for at least eight words more."""
+    return np.zeros((num_rows - (-8 // num_words), num_words), dtype=np.uint64)
+
+
+def by_place(bits: np.ndarray, num_rows: int) -> np.ndarray:
+    """Bits of rows as lines of the bits of one place in all rows."""
+    from ._row_kernels import turn_bits
+
+    lines = np.empty((64 * bits.shape[1], -(-num_rows // 64)), dtype=np.uint64)
+    turn_bits(bits, num_rows, lines)
+    return lines
+
+
+def bit_keys(bits: np.ndarray, num_rows: int, planes: np.ndarray, sizes: np.ndarray, first: np.ndarray) -> np.ndarray:
     """64-bit keys of rows held as bits by the numbers of some columns, as :func:`row_keys` gives them."""
     from ._row_kernels import key_bits, row_keys
 
     number = int((first + sizes).max(initial=0))
-    of_level, keys = np.zeros(number, dtype=np.uint64), np.zeros(len(bits), dtype=np.uint64)
+    of_level, keys = np.zeros(number, dtype=np.uint64), np.zeros(num_rows, dtype=np.uint64)
     row_keys(np.arange(number)[:, None], of_level, 1)
     key_bits(bits, planes, sizes, first, of_level, keys)
     return keys
@@ -305,7 +351,7 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     if not is_apart or math.prod(domain.cardinalities) * _FEW <= num_rows:
         return checked_rows(source.distinct())
     # Every row as bits, in one budget with what the searches need.
-    needed = num_rows * (8 * num_words + _PER_ROW + _PER_SEARCH * max(1, jobs))
+    needed = num_rows * (16 * num_words + _PER_ROW + _PER_SEARCH * max(1, jobs))
     if needed > MAX_SOURCE_BYTES:
         with suppress(IntractableError):  # refused below, with the bytes
             return checked_rows(source.distinct())
@@ -316,7 +362,7 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     ranks = [level_ranks(column[1:], colours_of) for column, colours_of in zip(by_column, none, strict=True)]
     bits = _packed(source, ranks, num_rows, planes, num_words)
     # Few distinct rows are searched with counts, which is quicker than bits.
-    keys = bit_keys(bits, planes, sizes, first)
+    keys = bit_keys(bits, num_rows, planes, sizes, first)
     _, at, number = np.unique(keys, return_index=True, return_counts=True)
     if len(at) * _FEW <= num_rows:
         return checked_rows(_observed(domain, ranks, bits[at], planes, number))
@@ -328,11 +374,12 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
         if any((one != other).any() for one, other in zip(ranks, renewed, strict=True)):
             ranks = renewed
             bits = _packed(source, ranks, num_rows, planes, num_words)
-            keys = bit_keys(bits, planes, sizes, first)
+            keys = bit_keys(bits, num_rows, planes, sizes, first)
     ids = np.empty((0, len(sizes)), dtype=np.int32)
     missing = np.full(len(sizes), -1, dtype=np.int64)
     weights = np.ones(num_rows)
-    prepared = PreparedRows(ids, weights, keys, first, sizes, missing, tuple(ranks), True, bits, planes)
+    lines = by_place(bits, num_rows)
+    prepared = PreparedRows(ids, weights, keys, first, sizes, missing, tuple(ranks), True, bits, planes, lines)
     return SourceRows(prepared, domain, float(num_rows), _digest(domain, num_rows, keys))
 
 
@@ -342,7 +389,7 @@ def _packed(
     """All rows as bits, in a pass."""
     from ._row_kernels import pack_bits
 
-    bits = np.zeros((num_rows, num_words), dtype=np.uint64)
+    bits = no_bits(num_rows, num_words)
     flat = np.concatenate(ranks)
     first = np.cumsum([0, *(len(rank) for rank in ranks[:-1])])
     at = 0
@@ -356,13 +403,12 @@ def _observed(
     domain: Domain, ranks: list[np.ndarray], bits: np.ndarray, planes: np.ndarray, number: np.ndarray
 ) -> Observations:
     """Rows held as bits with their counts, as observations."""
-    from ._row_kernels import unpack_bits
+    from ._row_kernels import bit_ranks
 
-    codes = np.empty((len(bits), len(ranks)), dtype=np.int64)
-    own = np.empty(len(bits), dtype=np.int32)
+    codes, column = np.empty((len(bits), len(ranks)), dtype=np.int64), np.empty(len(bits), dtype=np.int64)
     for j, rank in enumerate(ranks):
-        unpack_bits(bits, planes[j], len(rank), own)
-        codes[:, j] = np.argsort(rank)[own]
+        bit_ranks(bits, planes[j], len(rank), column)
+        codes[:, j] = np.argsort(rank)[column]
     return Observations(domain, torch.from_numpy(codes), torch.from_numpy(number.astype(np.float64)))
 
 

@@ -54,14 +54,13 @@ def search_costs(total: float, penalties: np.ndarray, is_exact: bool) -> Costs:
 
 
 def bit_places(first: np.ndarray, sizes: np.ndarray, planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Words of bits that hold some columns, and where among them the bit of each of their levels stands."""
-    # Levels have bits one after the other, but for the first of every column.
-    spots = np.zeros(int(sizes.sum()), dtype=np.int64)
-    for at, size, plane in zip(first, sizes, planes, strict=True):
-        spots[at + 1 : at + size] = np.arange(plane, plane + size - 1)
-    used = [spots[at + 1 : at + size] for at, size in zip(first, sizes, strict=True)]
-    words = np.unique(np.concatenate([spots[:0], *used]) >> 6)
-    return words, (np.searchsorted(words, spots >> 6) << 6) + (spots & 63)
+    """Groups of eight words that hold some columns, and where among their bits that of each of their levels stands."""
+    # Levels have bits one after the other, but for the first of every column, which is never looked up.
+    spots = np.arange(int(sizes.sum())) + np.repeat(planes - 1 - first, sizes)
+    spots[first] = 0
+    used = np.delete(spots, first)
+    groups = np.unique(used >> 9)
+    return groups, (np.searchsorted(groups, spots >> 9) << 9) + (spots & 511)
 
 
 def search(
@@ -77,7 +76,7 @@ def search(
     from ._kernels import grow
 
     start = time.perf_counter()
-    ids, first, sizes, missing, kinds, kind_sizes, bits, planes = columns[:8]
+    ids, first, sizes, missing, kinds, kind_sizes, bits, planes, lines = columns[:9]
     # Rows without the node's own cell say nothing of it.
     known = x < size
     if not known.all():
@@ -98,9 +97,9 @@ def search(
     else:
         at, num_ids = np.arange(len(sizes)), int((sizes + (missing >= 0)).sum())
     # The compiled search gets contiguous arrays alone; columns are renumbered back afterwards.
-    words, spots = bit_places(first, sizes, planes) if len(bits) else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    groups, spots = bit_places(first, sizes, planes) if len(bits) else (np.zeros(0, np.int64), np.zeros(0, np.int64))
     ids, planes, x, weights = map(np.ascontiguousarray, (ids, planes, x, weights))
-    searched = Columns(ids, first, sizes, missing, kinds, kind_sizes, bits, planes, words, spots)
+    searched = Columns(ids, first, sizes, missing, kinds, kind_sizes, bits, planes, lines, groups, spots)
     steps, deltas, counts, tables = grow(searched, x, weights, size, num_ids, costs, is_exact, num_lossless)
     is_split = steps[:, 0] == 0
     steps[is_split, 2] = at[steps[is_split, 2]]

@@ -21,7 +21,7 @@ from ...data.frames import DataLike, rows_of_frame
 from ...data.observations import Observations
 from ...data.sources import RowSource
 from ...errors import check_names, check_not_negative, check_type, check_whole, is_whole, out_of_range, wrong_type
-from ...results.contrasts import Contrasts, pair_contrasts, table_of_two
+from ...results.contrasts import Contrasts, pair_contrasts
 from ...results.fitted import Fitted
 from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run
 from ...runs.container import DEPENDENCY_NETWORK
@@ -299,11 +299,10 @@ def _learned(
 def _pairs_apart(rows: Observations | SourceRows, prepared: PreparedRows, edges: Sequence[DependencyEdge]) -> Contrasts:
     """Log odds ratios of the pairs of columns that arrows tie."""
     scale = rows.effective_count / rows.total_count if isinstance(rows, Observations) else 1.0
-    weights, ranks = prepared.weights * scale, prepared.ranks
+    ranks = prepared.ranks
 
     def count(i: int, j: int) -> np.ndarray:
-        shape = int(prepared.sizes[i]), int(prepared.sizes[j])
-        return table_of_two(prepared.own(i), prepared.own(j), weights, shape)[np.ix_(ranks[i], ranks[j])]
+        return prepared.table(i, j, scale)[np.ix_(ranks[i], ranks[j])]
 
     return pair_contrasts(rows.domain, [(edge.parent, edge.child) for edge in edges], count, is_searched=True)
 

@@ -85,6 +85,8 @@ class SearchOptions:
     penalty: SourcePenalty
     lossless: bool
     max_leaves: int | None
+    leaf_costs: dict[tuple[int, float], list[float]] = field(default_factory=dict, repr=False, compare=False)
+    """Penalties of leaves by levels of a variable and observations, which all nodes alike share."""
 
     def __post_init__(self) -> None:
         if self.max_leaves is not None:
@@ -130,14 +132,14 @@ class NodeTask:
         self._x = prepared.own(index)
         self._rank = prepared.ranks[index]
         self._all = prepared
-        known = self._x < len(self._rank)
         self._prepared = prepared if asked is None else prepared.columns(asked)
         self._columns = tuple(range(len(domain))) if asked is None else asked
         # The entropy of the variable alone is what a search may spend on leaves.
-        weights = prepared.weights[known]
-        self.num_observations = float(weights.sum()) if prepared.is_whole else math.fsum(weights.tolist())
-        level_counts = np.bincount(self._x[known], weights=weights, minlength=len(self._rank))
-        seen = level_counts[level_counts > 0]
+        self._level_counts = prepared.level_counts(index)
+        self.num_observations = float(self._level_counts.sum())
+        if not prepared.is_whole:
+            self.num_observations = math.fsum(prepared.weights[self._x < len(self._rank)].tolist())
+        seen = self._level_counts[self._level_counts > 0]
         self._budget = float(-(seen * np.log(seen / self.num_observations)).sum())
         # Columns of one level have nothing to ask.
         others = [k for k, j in enumerate(self._columns) if j != index]
@@ -158,7 +160,11 @@ class NodeTask:
         if is_candidate:
             most = max(most, self.lossless_leaves)
         # Penalties up to the largest source that could pay.
-        penalties = leaf_penalties(options.penalty, size - 1, self.num_observations, self._budget, most)
+        known = options.leaf_costs.get((size, self.num_observations))
+        penalties, all_of_them = leaf_penalties(
+            options.penalty, size - 1, self.num_observations, self._budget, most, known
+        )
+        options.leaf_costs[size, self.num_observations] = all_of_them
         # Columns of equally many levels are one kind, whose splits cost the same.
         kinds = np.full(len(rows.sizes), -1, dtype=np.int64)
         kind_sizes = np.unique(rows.sizes[self._askable])
@@ -166,8 +172,9 @@ class NodeTask:
         num_lossless = self.lossless_leaves if is_candidate and self.lossless_leaves < len(penalties) else 0
         none = np.zeros(0, dtype=np.int64)
         columns = Columns(
-            rows.ids, rows.first, rows.sizes, rows.missing, kinds, kind_sizes, rows.bits, rows.planes, none, none
-        )
+            rows.ids, rows.first, rows.sizes, rows.missing, kinds, kind_sizes, rows.bits, rows.planes, rows.lines,
+            none, none,
+        )  # fmt: skip
         return columns, rows.weights, self._x, size, penalties, rows.is_whole, num_lossless
 
     def finish(self, search: Found, options: SearchOptions) -> tuple[DecisionGraph, torch.Tensor, NodeReport]:
@@ -225,10 +232,9 @@ class NodeTask:
         asked = search.steps[kinds == 0, 2]
         widths = rows.sizes[asked]
         ends = np.cumsum(widths)
-        level_counts = np.bincount(self._x, weights=rows.weights, minlength=len(self._rank))[self._rank]
         pairs = zip(asked.tolist(), (ends - widths).tolist(), ends.tolist(), strict=True)
         tables = [search.tables[a:b][rows.ranks[column]][:, self._rank] for column, a, b in pairs]
-        return information_of_tables(graph, level_counts.astype(np.float64), tables)
+        return information_of_tables(graph, self._level_counts[self._rank], tables)
 
     def _operations(self, steps: np.ndarray) -> tuple[list[tuple[int, int, int]], list[int]]:
         """Steps with leaves numbered as equations (19, 20) do, children in the order of the domain's levels.

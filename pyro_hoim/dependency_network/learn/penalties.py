@@ -3,7 +3,8 @@ r"""Penalties on the size of an information source: R(k, N), nats per observatio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -183,17 +184,25 @@ def large_penalty(penalty: SourcePenalty, num_parameters: int, num_observations:
 
 
 def leaf_penalties(
-    penalty: SourcePenalty, per_leaf: int, num_observations: float, budget: float, most: int
-) -> np.ndarray:
+    penalty: SourcePenalty,
+    per_leaf: int,
+    num_observations: float,
+    budget: float,
+    most: int,
+    known: Sequence[float] | None = None,
+) -> tuple[np.ndarray, list[float]]:
     """N R(k, N) of 0, 1, ... leaves in nats of all rows, up to ``most`` leaves or the last that ``budget`` pays for.
 
     The cost falls from step to step and entropies are not negative, so a source whose penalty alone exceeds the cost
-    of one leaf (entropy ``budget`` and the penalty of that leaf) is never reached; ``most`` is at least 1.
+    of one leaf (entropy ``budget`` and the penalty of that leaf) is never reached; ``most`` is at least 1. Second, all
+    values that are known, which may be given to the next call with other budgets.
     """
-    values = [num_observations * _value(penalty, leaves * per_leaf, num_observations) for leaves in (0, 1)]
+    values = list(known or ())
+    while len(values) < 2:
+        values.append(num_observations * _value(penalty, len(values) * per_leaf, num_observations))
     # One leaf's cost is all that any source may cost.
     limit = budget + values[1]
-    while len(values) <= most:
+    while len(values) <= most and values[-1] <= limit:
         value = num_observations * _value(penalty, len(values) * per_leaf, num_observations)
         if value < values[-1]:
             received = (
@@ -202,6 +211,4 @@ def leaf_penalties(
             )
             raise out_of_range("penalty", "one that does not fall in k", received=received)
         values.append(value)
-        if value > limit:
-            break
-    return np.array(values)
+    return np.array(values[: min(most, bisect_right(values, limit, lo=1)) + 1]), values

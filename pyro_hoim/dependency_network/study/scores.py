@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -162,23 +162,26 @@ def information_of_tables(graph: DecisionGraph, root: Floats, split_tables: Iter
     total, tables = float(root.sum()), iter(split_tables)
     gained, asked, merged = dict.fromkeys(graph.reads, 0.0), dict.fromkeys(graph.reads, 0), 0.0
     # Replay the operations on tables: splits gain information, merges give some up.
-    leaves: list[Floats] = [root]
+    leaves, spreads = [root], [_spread(root)]
     for operation in graph.operations:
         if isinstance(operation, Split):
             split = next(tables)
-            gained[operation.on] += (_spread(split.sum(0)) - sum(map(_spread, split))) / total
+            parts = list(map(_spread, split))
+            gained[operation.on] += (spreads.pop(operation.leaf) - sum(parts)) / total
             asked[operation.on] += 1
             leaves.pop(operation.leaf)
             leaves.extend(split)
+            spreads.extend(parts)
         else:
-            one, two = leaves[operation.first], leaves.pop(operation.second)
-            merged += (_spread(one + two) - _spread(one) - _spread(two)) / total
-            leaves[operation.first] = one + two
+            first, apart = operation.first, spreads[operation.first] + spreads.pop(operation.second)
+            leaves[first] = leaves[first] + leaves.pop(operation.second)
+            spreads[first] = _spread(leaves[first])
+            merged += (spreads[first] - apart) / total
     counts = np.stack(leaves)
     return GraphInformation(
         tuple(DependencyEdge(name, graph.variable, max(gained[name], 0.0), asked[name]) for name in graph.reads),
         _spread(root) / total,
-        sum(map(_spread, counts)) / total,
+        sum(spreads) / total,
         merged,
         torch.from_numpy(counts),
     )
@@ -214,12 +217,11 @@ def _tally(index: NDArray[np.int64], weight: Floats, size: int) -> Floats:
     return np.bincount(index, weights=weight, minlength=size).astype(np.float64)
 
 
-def _spread(counts: Sequence[float] | Floats) -> float:
+def _spread(counts: Floats) -> float:
     """Total weight times the entropy of a table of counts, nats."""
-    values = np.asarray(counts, dtype=np.float64)
-    values = values[values > 0]
-    total = float(values.sum())
-    return total * math.log(total) - float((values * np.log(values)).sum()) if total > 0 else 0.0
+    values = [value for value in counts.tolist() if value > 0]  # a few numbers, which lists are quicker for
+    total = math.fsum(values)
+    return total * math.log(total) - math.fsum(value * math.log(value) for value in values) if total > 0 else 0.0
 
 
 _MAX_STATES = 2**16
