@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from heapq import heapify, heappop, heappush
 from typing import Any, Literal
 
 import numpy as np
@@ -176,6 +178,7 @@ class StepwiseSearch(ABC):
 
     Attributes:
         kept: the structure so far.
+        hypotheses, least_gain: as given.
 
     Args:
         hypotheses: the sets that may be interactions, with the rate.
@@ -184,10 +187,11 @@ class StepwiseSearch(ABC):
     """
 
     def __init__(self, hypotheses: Hypotheses, least_gain: float, alone: Iterable[EdgeTest]) -> None:
-        self.hypotheses, self._least_gain = hypotheses, least_gain
+        self.hypotheses, self.least_gain = hypotheses, least_gain
         self.alone = {test.edge: test for test in alone}
         self.kept: list[Edge] = []
         self._times: dict[Edge, int] = defaultdict(int)
+        self._last: dict[Edge, EdgeTest] = dict(self.alone)  # the tests made last, beside others than now
         self._limit = math.log(hypotheses.level)
         self._linked: _Testable | None = None
 
@@ -199,18 +203,29 @@ class StepwiseSearch(ABC):
         """The variables whose tests must all fail where a set is replaced; None for those that the family takes."""
         return edge
 
-    def test(self, edge: Edge, others: Sequence[Edge] | None = None, response: str | None = None) -> EdgeTest:
-        """The test of a set beside others, by default those kept."""
+    def decided(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
+        """The same; where it confirms the set, whatever else is confirmed, by any p-value and gain that say so."""
+        return self.tested(edge, others, response)
+
+    def test(
+        self,
+        edge: Edge,
+        others: Sequence[Edge] | None = None,
+        response: str | None = None,
+        *,
+        decides: bool = False,
+    ) -> EdgeTest:
+        """The test of a set beside others, by default those kept, or one that only decides."""
+        tested = self.decided if decides else self.tested
         if others is not None:
-            return self.tested(edge, others, response)
+            return tested(edge, others, response)
         if self._linked is None or self._linked.kept != self.kept:
             self._linked = _Testable(list(self.kept), self.alone)
-        return self.tested(edge, self.kept, response) if edge in self._linked else self.alone[edge]
+        return tested(edge, self.kept, response) if edge in self._linked else self.alone[edge]
 
-    def _judged(self, edge: Edge, others: Sequence[Edge] | None = None, response: str | None = None) -> EdgeTest:
+    def _judged(self, test: EdgeTest) -> EdgeTest:
         """The test, with a p-value of one where the set gains too little."""
-        found = self.test(edge, others, response)
-        return found if found.gain >= self._least_gain else replace(found, log_p_value=0.0)
+        return test if test.gain >= self.least_gain else replace(test, log_p_value=0.0)
 
     def settle(self, pool: Sequence[Edge]) -> None:
         """Add and remove sets until nothing changes."""
@@ -222,74 +237,126 @@ class StepwiseSearch(ABC):
                 return
 
     def grow(self, pool: Sequence[Edge]) -> None:
-        """Add confirmed sets that are the strongest of one of their variables."""
+        """Add confirmed sets that are the strongest of one of their variables.
+
+        Beside more sets a test nearly always says less. So a set waits for its test until its last one makes it the
+        strongest of those left; all are tested beside those kept before none is added.
+        """
+        is_every = False
         while True:
-            # The free sets by their tests beside those kept.
+            # The free sets, by their last tests; those of a variable that stronger sets have need no new one.
             present = set(self.kept)
             free = [edge for edge in pool if edge not in present and self._times[edge] < _ADDED]
-            tests = sorted((self._judged(edge) for edge in free), key=self.hypotheses.weighted)
-            limit = self.hypotheses.limit(tests, len(self.kept))
+            tests: dict[Edge, EdgeTest] = {}
+            for edge in free:
+                if is_every or edge not in self._last:
+                    tests[edge] = self._again(edge)
+            waiting = [(self.hypotheses.weighted(self._last[edge]), i, edge) for i, edge in enumerate(free)]
+            heapify(waiting)
             seen: set[str] = set()
-            added: list[Edge] = []
-            # Sets that share no variable are added together, since each changes the tests of its neighbours.
-            for test in tests:
-                if self.hypotheses.weighted(test) > limit:
-                    break
-                if not seen.issuperset(test.edge):
-                    added.append(test.edge)
-                seen.update(test.edge)
-            if not added:
+            added: list[EdgeTest] = []
+            limit = math.log(self.hypotheses.level * len(free + self.kept)) if free else 0.0
+            while waiting and waiting[0][0] <= limit:
+                _, i, edge = heappop(waiting)
+                if seen.issuperset(edge):
+                    continue
+                if edge not in tests:
+                    tests[edge] = self._again(edge)
+                    heappush(waiting, (self.hypotheses.weighted(tests[edge]), i, edge))
+                    continue
+                # Sets that share no variable are added together, since each changes the tests of its neighbours.
+                added.append(tests[edge])
+                seen.update(edge)
+            limit = self.hypotheses.limit(tests.values(), len(self.kept))
+            confirmed = [test.edge for test in added if self.hypotheses.weighted(test) <= limit]
+            if not confirmed and len(tests) == len(free):
                 return
-            for edge in added:
+            is_every = not confirmed
+            for edge in confirmed:
                 self._times[edge] += 1
-            self.kept += added
+            self.kept += confirmed
+
+    def _again(self, edge: Edge, *, decides: bool = False) -> EdgeTest:
+        self._last[edge] = self._judged(self.test(edge, decides=decides))
+        return self._last[edge]
 
     def shrink(self) -> None:
-        """Remove sets that are not confirmed beside the others, the weakest first, of every variable one at a time."""
-        while True:
-            tests = [self._judged(edge) for edge in self.kept]
-            self._limit = self.hypotheses.limit(tests)
-            weak = [test for test in tests if self.hypotheses.weighted(test) > self._limit]
-            if not weak:
-                return
-            touched: set[str] = set()
-            gone: set[Edge] = set()
-            for test in sorted(weak, key=lambda test: -self.hypotheses.weighted(test)):
-                if touched.isdisjoint(test.edge):
-                    gone.add(test.edge)
-                touched.update(test.edge)
-            self.kept = [edge for edge in self.kept if edge not in gone]
+        """Remove sets that are not confirmed beside the others, the weakest first, of every variable one at a time.
 
-    def likeliest(self, edge: Edge, rest: Sequence[Edge], values: Callable[[Edge], list[float]]) -> Edge:
-        """Which of further sets leaves least of one that they may replace, by its weighted log p-values beside each."""
-        _ = edge
-        return max(rest, key=lambda other: (max(v := values(other)), sum(v)))
+        Beside fewer sets a test nearly always says more: the weak ones alone are tested again until none is left.
+        """
+        tests: dict[Edge, EdgeTest] = {}
+        weak: Sequence[Edge] = self.kept
+        while True:
+            is_every = len(weak) == len(self.kept)
+            tests |= {edge: self._again(edge, decides=True) for edge in weak}
+            self._limit = self.hypotheses.limit(tests.values())
+            weak = [edge for edge, test in tests.items() if self.hypotheses.weighted(test) > self._limit]
+            if not weak:
+                if is_every:
+                    return
+                weak = self.kept
+                continue
+            touched: set[str] = set()
+            for edge in sorted(weak, key=lambda edge: -self.hypotheses.weighted(tests[edge])):
+                if touched.isdisjoint(edge):
+                    del tests[edge]
+                touched.update(edge)
+            self.kept = [edge for edge in self.kept if edge in tests]
+            weak = [edge for edge in weak if edge in tests]
+
+    def lone(self, edge: Edge) -> EdgeTest:
+        """The test of a set beside nothing."""
+        return self.alone[edge] if edge in self.alone else self.tested(edge, (), None)
+
+    def _ties(self, edge: Edge, other: Edge) -> float:
+        """Minus the log p-value of the weaker tie of a way through another set, from column to column of a set."""
+        # From the columns that only one set has to those that only the other has.
+        outer, inner = [set(first) - set(second) for first, second in ((edge, other), (other, edge))]
+        if not outer or not inner:
+            return math.inf if not outer else -self.lone(other).log_p_value
+        pairs = [tuple(sorted((a, b), key=self.hypotheses.names.index)) for a in outer for b in inner]
+        strongest = min(self.lone(pair).log_p_value for pair in pairs)
+        return min(-strongest, -self.lone(other).log_p_value)
 
     def verdict(self, edge: Edge, gain: float | None = None, error: float | None = None) -> InteractionTest:
         """The test of a set beside the structure, and what replaces it, with its gain on held-out rows."""
         is_kept, test = edge in self.kept, self.test(edge)
-        alone = self.hypotheses.weighted(self._judged(edge, [])) <= self._limit
+        alone = self.hypotheses.weighted(self._judged(self.test(edge, []))) <= self._limit
         replaced_by = self._replacement(edge) if alone and not is_kept else ()
         z = -float(ndtri_exp(test.log_p_value - math.log(2)))
         return InteractionTest(edge, gain, error, z, test.p_value, is_kept, alone, test.gain, replaced_by)
 
     def _replacement(self, edge: Edge) -> tuple[Edge, ...]:
-        """Kept sets beside which a set is confirmed for none of its variables, as few as steps forth and back find."""
-        rest = [other for other in self.kept if not set(edge).isdisjoint(other)]
-        chosen: list[Edge] = []
+        """Kept sets beside which a set is confirmed for none of its variables, of which none can be left out.
 
-        def values(sets: Sequence[Edge]) -> list[float]:
-            return [self.hypotheses.weighted(self._judged(edge, sets, name)) for name in self.responses(edge)]
+        Those through which its columns are tied the most, by tests beside nothing, are preferred.
+        """
+        every = [other for other in self.kept if not set(edge).isdisjoint(other)]
+        names = list(self.responses(edge))
 
-        while rest and min(values(chosen)) <= self._limit:
-            best = self.likeliest(edge, rest, lambda other: values([*chosen, other]))
-            rest.remove(best)
-            chosen.append(best)
-        for other in chosen[:-1]:
-            fewer = [one for one in chosen if one != other]
-            if min(values(fewer)) > self._limit:
-                chosen = fewer
-        return tuple(chosen)
+        def explains(sets: Sequence[Edge]) -> bool:
+            for name in names:
+                test = self._judged(self.test(edge, sets, name, decides=True))
+                if self.hypotheses.weighted(test) <= self._limit:
+                    names.sort(key=lambda other: other != name)  # the first to be asked the next time
+                    return False
+            return True
+
+        if not explains(every):
+            return tuple(every)
+        # The last of the first ones that do, beside those that are needed already, is needed too. Few are tried first.
+        rest, needed = sorted(every, key=lambda other: -self._ties(edge, other)), list[Edge]()
+
+        def suffices(count: int) -> bool:
+            return explains([*rest[:count], *needed])
+
+        while rest and not explains(needed):
+            most = next((2**k for k in range(len(rest).bit_length()) if suffices(2**k)), len(rest))
+            last = bisect_left(range(1, most), True, lo=most // 2, key=suffices)
+            needed.append(rest[last])
+            rest = rest[:last]
+        return tuple(needed if explains(needed) else every)
 
 
 def kept_first(tests: Iterable[InteractionTest]) -> tuple[InteractionTest, ...]:

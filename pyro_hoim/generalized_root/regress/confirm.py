@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast, get_args
@@ -543,20 +543,8 @@ class RootSearch(StepwiseSearch):
         return (None,)
 
     @override
-    def likeliest(self, edge: Edge, rest: Sequence[Edge], values: Callable[[Edge], list[float]]) -> Edge:
-        """The one through which the columns of a set are tied the most, by the tests of pairs alone."""
-        _ = values
-        return max(rest, key=lambda other: self._ties(edge, other))
-
-    def _ties(self, edge: Edge, other: Edge) -> float:
-        """Minus the log p-value of the weaker tie of a way through another set, from column to column of a set."""
-        # From the columns that only one set has to those that only the other has.
-        outer, inner = [set(first) - set(second) for first, second in ((edge, other), (other, edge))]
-        if not outer or not inner:
-            return math.inf if not outer else -self.alone[other].log_p_value
-        pairs = [tuple(sorted((a, b), key=self.hypotheses.names.index)) for a in outer for b in inner]
-        strongest = min(self._tester.test(pair, (), is_rough=True).log_p_value for pair in pairs)
-        return min(-strongest, -self.alone[other].log_p_value)
+    def lone(self, edge: Edge) -> EdgeTest:
+        return self._tester.test(edge, (), is_rough=True)
 
 
 # The sets of a fit that pass.

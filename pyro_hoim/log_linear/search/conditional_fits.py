@@ -3,71 +3,160 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
-from scipy.special import softmax
+from scipy.linalg import cho_factor, cho_solve, helmert
+from scipy.sparse import csc_array, csr_array
 
 Floats = NDArray[np.float64]
-_STEPS, _HALVINGS = 60, 30
+Ints = NDArray[Any]
+_STEPS, _HALVINGS, _DOUBLINGS = 60, 30, 10
 _DONE = 1e-5  # nats that another step would bring
+_CURVED = 1.1  # times what a step promised that it brings: on a parabola once, on the way to infinity 1.26 times
 _FLAT = 1e-3  # rows of information: a direction of an infinite estimate has less by then
 _FIRST, _STRENGTHS, _EVIDENCE_STEPS = 0.25, (0.02, 2.0), 3  # of ridges that rows choose
 _RANK = 1e-10  # of the largest eigenvalue
+_PRODUCTS, _NEARLY = 50, 1e-4  # of conjugate gradients: most, and the share of what a step gains that it may miss
+
+
+@lru_cache(maxsize=256)
+def level_contrasts(cardinality: int) -> Floats:
+    """Orthonormal contrasts (r, r - 1), so that a ridge on their parameters is the same for every order of levels."""
+    contrasts = np.ascontiguousarray(np.asarray(helmert(cardinality)).T)
+    contrasts.flags.writeable = False
+    return contrasts
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
     """Statistics of patterns and levels, which may be of less than full rank: products, never written out.
 
-    A part has columns (P, f) of the patterns and contrasts (r, c) of the levels. Its f c statistics are their products,
-    and its parameters are in the order of columns, then of contrasts.
+    A table has columns (n, f) of its n cells; every pattern is in one of them. The tables of a part share contrasts
+    (r, c) of the levels. The statistics of a part are the products of its columns and its contrasts, and its parameters
+    are in the order of columns, then of contrasts.
+
+    Attributes:
+        cells: the cell that every pattern is in (P, T), of each table, counted through all tables.
+        parts: tables and contrasts.
+        weights: what the pattern counts there (P, T); one where there are none.
     """
 
-    parts: tuple[tuple[Floats, Floats], ...]
+    cells: Ints
+    parts: tuple[tuple[tuple[Floats, ...], Floats], ...]
+    weights: Floats | None = None
 
     def __add__(self, other: Design) -> Design:
-        return Design(self.parts + other.parts)
+        cells, weights = np.concatenate([self.cells, other.cells + self._ends[-1]], 1), None
+        if self.weights is not None or other.weights is not None:
+            both = [np.ones(one.cells.shape) if one.weights is None else one.weights for one in (self, other)]
+            weights = np.concatenate(both, 1)
+        return Design(cells, self.parts + other.parts, weights)
 
     @cached_property
-    def starts(self) -> list[int]:
-        """First parameter of every part, and the end."""
-        return np.cumsum([0, *(x.shape[1] * c.shape[1] for x, c in self.parts)]).tolist()
+    def _ends(self) -> Ints:
+        """First cell of every table, and the end."""
+        return np.cumsum([0, *(len(columns) for tables, _ in self.parts for columns in tables)])
+
+    @cached_property
+    def _shapes(self) -> list[tuple[int, int]]:
+        """Columns and contrasts of every part."""
+        return [(sum(columns.shape[1] for columns in tables), c.shape[1]) for tables, c in self.parts]
+
+    @cached_property
+    def _places(self) -> csr_array:
+        """Patterns by cells."""
+        weights = np.ones(self.cells.shape) if self.weights is None else self.weights
+        return csr_array(_entries(self.cells, weights), shape=(len(self.cells), int(self._ends[-1])))
+
+    @cached_property
+    def _pairs(self) -> csc_array:
+        """Pairs of cells of one pattern, half of a cell with itself, by patterns."""
+        first, second = np.triu_indices(self.cells.shape[1])
+        num, size = len(self.cells), int(self._ends[-1])
+        cells = self.cells.astype(np.int32 if size**2 < 2**31 else np.int64)
+        weights = np.broadcast_to(np.where(first == second, 0.5, 1.0), (num, len(first)))
+        if self.weights is not None:
+            weights = self.weights[:, first] * self.weights[:, second] * weights
+        return csc_array(_entries(cells[:, first] * size + cells[:, second], weights), shape=(size * size, num))
 
     def __len__(self) -> int:
-        return self.starts[-1]
+        return sum(f * c for f, c in self._shapes)
+
+    def _columns(self, by_cell: Floats) -> Floats:
+        """Sums over cells, the first axis, times the columns of their tables."""
+        tables = [columns for tables, _ in self.parts for columns in tables]
+        flat = by_cell.reshape(len(by_cell), -1)
+        sums = [columns.T @ flat[at : at + len(columns)] for columns, at in zip(tables, self._ends, strict=False)]
+        return np.concatenate(sums).reshape(-1, *by_cell.shape[1:])
 
     def scores(self, parameters: Floats) -> Floats:
         """Sums of the statistics times parameters, (P, r)."""
-        total: Floats | float = 0.0
-        for (x, c), start in zip(self.parts, self.starts, strict=False):
-            total = total + (x @ parameters[start : start + x.shape[1] * c.shape[1]].reshape(-1, c.shape[1])) @ c.T
-        return np.asarray(total)
+        by_cell: list[Floats] = []
+        at = 0
+        for tables, contrasts in self.parts:
+            for columns in tables:
+                end = at + columns.shape[1] * contrasts.shape[1]
+                by_cell.append(columns @ (parameters[at:end].reshape(-1, contrasts.shape[1]) @ contrasts.T))
+                at = end
+        return self._places @ np.concatenate(by_cell)
+
+    def image(self, totals: Floats, probs: Floats, parameters: Floats) -> Floats:
+        """The product of the information with parameters, (q,)."""
+        moves = probs * self.scores(parameters)
+        moves -= probs * moves.sum(1, keepdims=True)
+        return self.totals(totals[:, None] * moves)
 
     def totals(self, weights: Floats) -> Floats:
         """Sums of the statistics (q,) over cells with weights (P, r)."""
-        return np.concatenate([(x.T @ (weights @ c)).ravel() for x, c in self.parts])
+        by_column, at = self._columns(self._places.T @ weights), 0
+        sums: list[Floats] = []
+        for (num, _), (_, contrasts) in zip(self._shapes, self.parts, strict=True):
+            sums.append((by_column[at : at + num] @ contrasts).ravel())
+            at += num
+        return np.concatenate(sums)
 
     def information(self, totals: Floats, probs: Floats) -> Floats:
         """Covariance of the statistics (q, q), summed over rows: so many (P,) of every pattern."""
-        roots = np.sqrt(totals[:, None] * probs)[:, :, None]
-        spread = [roots * (c - (probs @ c)[:, None]) for _, c in self.parts]
-        result = np.empty((len(self), len(self)))
-        for i, (x, c) in enumerate(self.parts):
-            for j in range(i, len(self.parts)):
-                other, width = self.parts[j][0], self.parts[j][1].shape[1]
-                covariance = spread[i].transpose(0, 2, 1) @ spread[j]
-                begin, end = self.starts[j : j + 2]
-                for a in range(c.shape[1]):
-                    weighted = (other[:, :, None] * covariance[:, a, None, :]).reshape(len(x), other.shape[1] * width)
-                    result[self.starts[i] + a : self.starts[i + 1] : c.shape[1], begin:end] = x.T @ weighted
-                result[begin:end, self.starts[i] : self.starts[i + 1]] = result[
-                    self.starts[i] : self.starts[i + 1], begin:end
-                ].T
-        return result
+        # That of all contrasts of the levels, in every pattern and then in every pair of cells.
+        num_levels = probs.shape[1]
+        every = level_contrasts(num_levels)
+        one, other = np.triu_indices(num_levels - 1)
+        means = probs @ every
+        covariance = totals[:, None] * (probs @ (every[:, one] * every[:, other]) - means[:, one] * means[:, other])
+        size = int(self._ends[-1])
+        sums = (self._pairs @ covariance).reshape(size, size, -1)
+        by_column = self._columns(np.ascontiguousarray(self._columns(sums + sums.swapaxes(0, 1)).swapaxes(0, 1)))
+        # All contrasts of two columns beside each other, then those of the parts.
+        places = np.empty((num_levels - 1, num_levels - 1), np.int64)
+        places[one, other] = places[other, one] = np.arange(len(one))
+        wide = len(by_column) * (num_levels - 1)
+        result = by_column[:, :, places].swapaxes(1, 2).reshape(wide, wide)
+        if all(contrasts is every for _, contrasts in self.parts):
+            return result
+        return self._contrasted(self._contrasted(result, every).T, every)
+
+    def _contrasted(self, sums: Floats, every: Floats) -> Floats:
+        """Sums over columns and all contrasts of the levels, the first axis, as those of the contrasts of the parts."""
+        at, rows = 0, list[Floats]()
+        for (num, count), (_, contrasts) in zip(self._shapes, self.parts, strict=True):
+            end = at + num * every.shape[1]
+            rows.append(sums[at:end])
+            if contrasts is not every:
+                block = (contrasts.T @ every) @ rows[-1].reshape(num, every.shape[1], -1)
+                rows[-1] = block.reshape(num * count, -1)
+            at = end
+        return np.concatenate(rows)
+
+
+def _entries(cells: Ints, weights: Floats) -> tuple[Floats, Ints, Ints]:
+    """What a sparse array of cells (P, n) by patterns is made of."""
+    num, width = cells.shape
+    return weights.ravel(), cells.ravel(), np.arange(0, num * width + 1, width, dtype=cells.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +173,7 @@ class Maximum:
 
     def refined(self, design: Design, counts: Floats) -> Maximum:
         """This fit with the same statistics for patterns that are divided further."""
-        probs = softmax(design.scores(self.parameters), 1)
+        probs, _ = _law(design.scores(self.parameters))
         return Maximum(design, counts, self.parameters, probs, self.value, self.penalised, self)
 
     @cached_property
@@ -95,32 +184,52 @@ class Maximum:
         values, vectors = np.linalg.eigh(self.design.information(self.counts.sum(1), self.probs))
         return values, vectors
 
-    def tilted(self, direction: Design, target: float) -> tuple[float, float, float]:
+    def tilted(self, direction: Design, target: float, promise: float) -> tuple[float, float, float] | None:
         """The fit with one more statistic, whose total is ``target`` in place of the one seen.
 
         Returns what the log-likelihood rises by, the parameter of the statistic, and the root of the ratio of the
         determinants of both informations. Parameters of infinite estimates stay. The target must lie between the total
-        seen and its expectation in this fit.
+        seen and its expectation in this fit. None where that is sure to bring less than ``promise``.
         """
+        # What the statistic varies by beside the others.
         totals, (values, vectors) = self.counts.sum(1), self._eigen
         is_moving = values > _FLAT
-        basis = np.asarray(block_diag(vectors[:, is_moving], 1.0))
-        design = self.design + direction
-        seen = np.append(self.design.totals(self.counts), target)
-        offset = self.design.scores(self.parameters)
-        parameters, probs, rise = _climbed(design, totals, seen, offset, 0.0, basis=basis)
-        with_it = basis.T @ design.information(totals, probs) @ basis
-        ratio = np.linalg.slogdet(with_it)[1] - np.log(values[is_moving]).sum()
-        return rise, float(parameters[-1]), math.exp(min(ratio, 1400.0) / 2)
+        values, vectors, design = values[is_moving], vectors[:, is_moving], self.design + direction
+        image = design.image(totals, self.probs, np.append(np.zeros(len(self.parameters)), 1.0))
+        shared, expected = vectors.T @ image[:-1], float(direction.totals(totals[:, None] * self.probs)[0])
+        spread = float(image[-1] - shared @ (shared / values))
+        if not spread > _FLAT * image[-1] or _most_gain(target, expected, spread) < promise:
+            return None
 
-    def score_statistic(self, added: Design) -> float:
+        # Newton's steps, each by conjugate gradients on the curvature divided by that of this fit.
+        def divided(slope: Floats) -> Floats:
+            last = (slope[-1] - shared @ (slope[:-1] / values)) / spread
+            return np.append((slope[:-1] - shared * last) / values, last)
+
+        def step(slope: Floats, probs: Floats) -> Floats:
+            def curved(move: Floats) -> Floats:
+                image = design.image(totals, probs, np.append(vectors @ move[:-1], move[-1]))
+                return np.append(vectors.T @ image[:-1], image[-1])
+
+            move = _conjugate_gradients(curved, divided, np.append(vectors.T @ slope[:-1], slope[-1]))
+            return np.append(vectors @ move[:-1], move[-1])
+
+        seen, start = np.append(self.design.totals(self.counts), target), np.append(self.parameters, 0.0)
+        parameters, probs, value = _climbed(design, totals, seen, 0.0, start, step)
+        # Of the information there, the part of the others is that of their own statistics.
+        image = design.image(totals, probs, np.append(np.zeros(len(self.parameters)), 1.0))
+        shared, with_it = vectors.T @ image[:-1], vectors.T @ self.design.information(totals, probs) @ vectors
+        others = np.linalg.slogdet(with_it)[1] - np.log(values).sum()
+        ratio = others + math.log(max(float(image[-1] - shared @ np.linalg.solve(with_it, shared)), 1e-300))
+        return value - self.value, float(parameters[-1]), math.exp(min(ratio, 1400.0) / 2)
+
+    def score_statistic(self, added: Design, both: Floats) -> float:
         """The score test of further statistics: chi-square of as many degrees of freedom in the limit.
 
         Parameters of infinite estimates stay, and directions without information do not count, of which rounding would
-        decide; that makes the statistic no larger.
+        decide; that makes the statistic no larger. ``both`` is the information of all statistics in this fit.
         """
         totals, num, (values, vectors) = self.counts.sum(1), len(self.design), self._eigen
-        both = (self.design + added).information(totals, self.probs)
         excess = added.totals(self.counts - totals[:, None] * self.probs)
         is_moving = values > _FLAT
         shared = vectors[:, is_moving].T @ both[:num, num:]
@@ -129,12 +238,36 @@ class Maximum:
         return float(((excess @ vectors[:, values > _FLAT]) ** 2 / values[values > _FLAT]).sum())
 
 
-def maximised(design: Design, counts: Floats, ridge: float | Floats = 0.0, start: Floats | None = None) -> Maximum:
-    """The parameters of highest likelihood less half the ridge (of all, or of each) times their squares."""
+def maximised(
+    design: Design,
+    counts: Floats,
+    ridge: float | Floats = 0.0,
+    start: Floats | None = None,
+    curvature: Floats | None = None,
+    until: float = math.inf,
+) -> Maximum:
+    """The parameters of highest likelihood less half the ridge (of all, or of each) times their squares.
+
+    ``curvature`` is the information at the start, where it is known; a value of ``until`` is enough.
+    """
     totals, seen = counts.sum(1), design.totals(counts)
-    solution, probs, _ = _climbed(design, totals, seen, np.zeros(counts.shape), ridge, start)
-    value = float(solution @ seen - totals @ _log_sum(design.scores(solution)))
-    return Maximum(design, counts, solution, probs, value, value - float(solution @ (ridge * solution)) / 2)
+    start = np.zeros(len(design)) if start is None else start
+    known = [] if curvature is None else [curvature.copy()]
+
+    def step(slope: Floats, probs: Floats) -> Floats:
+        # The curvature is raised by rounding's share, for designs of less than full rank.
+        curvature = known.pop() if known else design.information(totals, probs)
+        diagonal = np.einsum("ii->i", curvature)
+        diagonal += ridge
+        diagonal += _RANK * max(float(diagonal.max(initial=0.0)), _FLAT)
+        try:
+            factor = cho_factor(curvature, check_finite=False)
+            return np.asarray(cho_solve(factor, slope, check_finite=False)).astype(np.float64, copy=False)
+        except np.linalg.LinAlgError:  # rounding
+            return np.linalg.solve(curvature, slope).astype(np.float64, copy=False)
+
+    solution, probs, value = _climbed(design, totals, seen, ridge, start, step, until)
+    return Maximum(design, counts, solution, probs, value + float(solution @ (ridge * solution)) / 2, value)
 
 
 def evidence_strength(
@@ -160,53 +293,83 @@ def _climbed(
     design: Design,
     totals: Floats,
     seen: Floats,
-    offset: Floats,
     ridge: float | Floats,
-    start: Floats | None = None,
-    basis: Floats | None = None,
+    start: Floats,
+    newton: Callable[[Floats, Floats], Floats],
+    until: float = math.inf,
 ) -> tuple[Floats, Floats, float]:
-    """Parameters, probabilities and the rise of the objective from zero, by Newton's steps, halved where they fail.
+    """Parameters, probabilities and the objective there, by steps, halved or doubled where that is better.
 
-    With a basis (q, m) parameters stay in its span.
+    ``newton`` makes a step of a slope and probabilities; an objective of ``until`` is enough.
     """
-    base = float(totals @ _log_sum(offset))
 
-    def objective(parameters: Floats, eta: Floats) -> float:
-        penalty = float(parameters @ (ridge * parameters)) / 2
-        return float(parameters @ seen - totals @ _log_sum(eta)) + base - penalty
+    def objective(parameters: Floats, log_sums: Floats) -> float:
+        return float(parameters @ (seen - ridge * parameters / 2) - totals @ log_sums)
 
-    # Newton's steps on a curvature that is raised by rounding's share, until one promises next to nothing.
-    solution = np.zeros(len(design)) if start is None else start
-    eta = offset + design.scores(solution)
-    value, probs = objective(solution, eta), softmax(eta, 1)
+    solution = start
+    probs, log_sums = _law(design.scores(solution))
+    value = objective(solution, log_sums)
     for _ in range(_STEPS):
         slope = seen - design.totals(totals[:, None] * probs) - ridge * solution
-        curvature = design.information(totals, probs)
-        curvature[np.diag_indices_from(curvature)] += ridge
-        if basis is not None:
-            slope, curvature = basis.T @ slope, basis.T @ curvature @ basis
-        scale = max(float(curvature.diagonal().max(initial=0.0)), 1e-300)
-        curvature[np.diag_indices_from(curvature)] += _RANK * scale
-        step = np.linalg.solve(curvature, slope)
+        step = newton(slope, probs)
         gain = float(slope @ step) / 2
-        if not gain > _DONE:
+        if not gain > 0:
             break
-        step = step if basis is None else basis @ step
         for _ in range(_HALVINGS):
             trial = solution + step
-            eta = offset + design.scores(trial)
-            new = objective(trial, eta)
+            law, log_sums = _law(design.scores(trial))
+            new = objective(trial, log_sums)
             if new >= value:
                 break
             step = step / 2
         else:
             break
-        rise, value, solution, probs = new - value, new, trial, softmax(eta, 1)
-        if rise < _DONE:
+        # Infinite estimates are as many steps away as their information has powers of e: longer ones get there.
+        for _ in range(_DOUBLINGS if new - value > _CURVED * max(gain, _DONE) else 0):
+            step = 2 * step
+            further, log_sums = _law(design.scores(solution + step))
+            newer = objective(solution + step, log_sums)
+            if newer <= new:
+                break
+            trial, law, new = solution + step, further, newer
+        rise, value, solution, probs = new - value, new, trial, law
+        if gain < _DONE or rise < _DONE or value >= until:
             break
     return solution, probs, value
 
 
-def _log_sum(eta: Floats) -> Floats:
-    most = eta.max(1)
-    return most + np.log(np.exp(eta - most[:, None]).sum(1))
+def _conjugate_gradients(
+    curved: Callable[[Floats], Floats], divided: Callable[[Floats], Floats], slope: Floats
+) -> Floats:
+    """The step of a slope by products with the curvature, preconditioned; nearly exact."""
+    residual, move, direction = slope, np.zeros_like(slope), divided(slope)
+    inner = float(residual @ direction)
+    least = _NEARLY * inner
+    for _ in range(_PRODUCTS):
+        image = curved(direction)
+        size = float(direction @ image)
+        if not inner > least or not size > _RANK * inner:
+            break
+        move, residual = move + (inner / size) * direction, residual - (inner / size) * image
+        again = divided(residual)
+        before, inner = inner, float(residual @ again)
+        direction = again + (inner / before) * direction
+    return move
+
+
+def _most_gain(target: float, expected: float, spread: float) -> float:
+    """More nats than a total that has come from its expectation to a target brings, of variables such as counts.
+
+    Of Poisson and binomial ones the larger of two figures is within two thirds of it: that of the normal law, and that
+    of the Poisson law with as many events as have this spread.
+    """
+    poisson = (target * math.log(target / expected) - target + expected) * expected / spread if expected > 0 else 0.0
+    return 2 * max(poisson, (target - expected) ** 2 / (2 * spread))
+
+
+def _law(eta: Floats) -> tuple[Floats, Floats]:
+    """Probabilities of levels, and the logarithms of the sums that divide them."""
+    most = eta.max(1, keepdims=True)
+    parts = np.exp(eta - most)
+    sums = parts.sum(1, keepdims=True)
+    return parts / sums, (np.log(sums) + most)[:, 0]

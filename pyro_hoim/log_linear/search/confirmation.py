@@ -220,6 +220,7 @@ class _Search(StepwiseSearch):
         super().__init__(hypotheses, least_gain, lone_pairs(tester, pairs))
         self._tester = tester
         self._memory: dict[Any, EdgeTest] = {}
+        self._decided: dict[Any, EdgeTest] = {}
         ranked = sorted(self.alone.values(), key=lambda test: test.log_p_value)
         self._swept = [test.edge for test in _strongest(ranked)]
         self._promising = [edge for edge in self._swept if self.alone[edge].log_p_value <= PROMISING]
@@ -236,12 +237,29 @@ class _Search(StepwiseSearch):
 
     @override
     def tested(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
+        return self._remembered(edge, others, response, self._memory, None)
+
+    @override
+    def decided(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
+        weight = self.hypotheses.weighted(EdgeTest(edge, 0.0, 0.0, "chi-square"))
+        enough = math.log(self.hypotheses.level) - weight, self.least_gain
+        return self._remembered(edge, others, response, self._decided, enough)
+
+    def _remembered(
+        self,
+        edge: Edge,
+        others: Sequence[Edge],
+        response: str | None,
+        memory: dict[Any, EdgeTest],
+        enough: tuple[float, float] | None,
+    ) -> EdgeTest:
+        """A test from its memory, or from that of the whole tests."""
         response = response or self._tester.response(edge, others)
         terms = conditional_terms(response, edge, others)
         key = edge, response, frozenset(map(frozenset, terms))
-        test = self._memory.get(key)
+        test = memory.get(key) or self._memory.get(key)
         if test is None:
             is_alone = edge in self.alone and len(terms) == 1
-            test = self.alone[edge] if is_alone else self._tester.test(edge, others, response)
-            self._memory[key] = test
+            test = self.alone[edge] if is_alone else self._tester.test(edge, others, response, enough)
+            memory[key] = test
         return test

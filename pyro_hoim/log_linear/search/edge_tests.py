@@ -6,19 +6,20 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import helmert
-from scipy.special import chdtrc, log_softmax
+from scipy.sparse import csc_array
+from scipy.special import chdtrc, chdtri, log_softmax
 
 from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
 from ...results.confirmation import EdgeTest, saddle_point_log_tail
 from ...structure.hypergraph import Edge
 from ..fitting.design import cell_numbers
-from .conditional_fits import Design, Maximum, evidence_strength, maximised
+from .conditional_fits import Design, Maximum, evidence_strength, level_contrasts, maximised
 
 Floats = NDArray[np.float64]
 Ints = NDArray[Any]
@@ -26,6 +27,7 @@ _LEAST_EXPECTED = 1.0  # rows in a cell of the chi-square tests, of which the mo
 _CELLS_TRIED = 3  # of the most extreme ones, whose tails are computed
 _MOST, _SMALL = 0.5, 1e-3  # ridges of tests of subsets of what is kept: of the larger sets at most, and of all else
 _RIDGE = 0.5  # of both fits whose predictions are compared
+_CERTAIN = 1e-100  # variance of a number of rows that nothing moves
 _STEP = 0.5  # half of the distance of whole numbers
 _MOST_FITS = 64  # of nuisance alone that are kept
 
@@ -39,13 +41,22 @@ class _Patterns:
     codes: Ints  # (P, len(names))
     counts: Floats  # (P, r)
 
-    def products(self, contrasts: Mapping[str, Floats]) -> Floats:
-        """Products of contrasts (r, r - 1) of the levels of some variables, (P, prod(r - 1))."""
-        columns = np.ones((len(self.codes), 1))
-        for name, by_level in contrasts.items():
-            factor = by_level[self.codes[:, self.names.index(name)]]
-            columns = (columns[:, :, None] * factor[:, None]).reshape(len(columns), -1)
-        return columns
+    def design(self, tables: Iterable[Mapping[str, Floats]], of_response: Floats) -> Design:
+        """Statistics of tables by contrasts (r, c) of the levels of their variables, and of the response."""
+        cells: list[Ints] = []
+        columns: list[Floats] = []
+        begin = 0
+        for contrasts in tables:
+            sizes = [len(by_level) for by_level in contrasts.values()]
+            where = [self.names.index(name) for name in contrasts]
+            numbers = cell_numbers(self.codes[:, where], range(len(where)), sizes)
+            is_seen = np.zeros(math.prod(sizes), np.bool_)
+            is_seen[numbers] = True
+            cells.append((np.cumsum(is_seen) - 1)[numbers] + begin)
+            products = np.asarray(reduce(np.kron, contrasts.values() or [np.ones((1, 1))]))
+            columns.append(products[is_seen].astype(np.float64, copy=False))
+            begin += int(is_seen.sum())
+        return Design(np.stack(cells, 1), ((tuple(columns), of_response),))
 
 
 class EdgeTester:
@@ -105,7 +116,7 @@ class EdgeTester:
             for name, i in self._places.items()
         }
 
-        self._fits: dict[Any, tuple[list[tuple[str, ...]], Maximum]] = {}
+        self._fits: dict[tuple[str, frozenset[frozenset[str]]], tuple[list[tuple[str, ...]], Maximum]] = {}
 
     @property
     def num_distinct(self) -> int:
@@ -126,13 +137,16 @@ class EdgeTester:
         terms = [(set(other), self.num_parameters(other)) for other in others if set(other) != set(edge)]
         return min(edge, key=lambda name: sum(count for other, count in terms if name in other))
 
-    def test(self, edge: Edge, others: Iterable[Edge], response: str | None = None) -> EdgeTest:
+    def test(
+        self, edge: Edge, others: Iterable[Edge], response: str | None = None, enough: tuple[float, float] | None = None
+    ) -> EdgeTest:
         """The p-value of adding a set to a collection, or of leaving it there where it is part of it.
 
         Args:
             edge: the set.
             others: the collection.
             response: the variable of the set whose law given the rest is used; default that of :meth:`response`.
+            enough: a log p-value and a gain that are enough: the p-value may then be any one between, and the gain too.
         """
         # The law of one variable given what it depends on.
         others = list(others)
@@ -143,34 +157,38 @@ class EdgeTester:
         pooled = self.pooled(edge)
         if pooled is not None and any(set(edge) < set(other) for other in others):
             return self._test_inside(edge, patterns, pooled, nuisance)
-        # The most extreme cell, and the set as a whole with its rare levels pooled.
+        # The set as a whole with its rare levels pooled, and its most extreme cells where they could say more.
         null = self._without(patterns, nuisance)
-        # The most extreme cell of a set, with a correction for their number
-        r, num = patterns.counts.shape[1], math.prod(self.cardinalities[n] for n in edge if n != patterns.response)
-        totals = patterns.counts.sum(1)
-        # Rows in every cell of the set, seen and expected.
-        seen, expected = np.zeros((num, r)), np.zeros((num, r))
-        np.add.at(seen, cell, patterns.counts)
-        np.add.at(expected, cell, totals[:, None] * null.probs)
-        spread = np.zeros((num, r))
-        np.add.at(spread, cell, totals[:, None] * null.probs * (1 - null.probs))
+        tests = [] if pooled is None else [self._pooled_test(edge, patterns, pooled, null, enough)]
+        if tests and enough is not None and tests[0].log_p_value + math.log(2) <= enough[0]:
+            return smallest([*tests, replace(tests[0], log_p_value=0.0)])
+        free = math.log(math.prod(self.cardinalities[n] if self.cardinalities[n] > 2 else 1 for n in edge))
+        r, num = patterns.counts.shape[1], math.prod(self.cardinalities[name] for name in rest)
+        best, gain, log_tail = min((test.log_p_value - free for test in tests), default=0.0), 0.0, 0.0
+        for z, level, seen in self._extreme_cells(edge, patterns, null, cell, num):
+            inside = (cell == z)[:, None]
+            columns = (((np.ones((1, 1)),), np.eye(r)[:, [level]]),)
+            log_p, rise = _log_tail(null, Design(np.zeros_like(inside, np.int64), columns, inside * 1.0), seen, -best)
+            log_tail, best, gain = min(log_tail, log_p), min(best, log_p), max(gain, rise)
+        tests.append(EdgeTest(edge, min(0.0, log_tail + free), gain, "saddle point"))
+        return smallest(tests)
+
+    def _extreme_cells(
+        self, edge: Edge, patterns: _Patterns, null: Maximum, cell: Ints, num: int
+    ) -> list[tuple[int, int, float]]:
+        """The cells of a set whose rows are the furthest from those expected, and the numbers of these rows."""
+        sums = csc_array((np.ones(len(cell)), cell, np.arange(len(cell) + 1)), shape=(num, len(cell)))
+        by_pattern = patterns.counts.sum(1)[:, None] * null.probs
+        seen, expected, spread = sums @ patterns.counts, sums @ by_pattern, sums @ (by_pattern * (1 - null.probs))
         nearer = np.sign(seen - expected) * np.maximum(np.abs(seen - expected) - _STEP, 0.0)
         size = np.abs(_root_deviance(expected + nearer, expected)) * np.sqrt(
-            np.divide(expected, spread, out=np.zeros_like(spread), where=spread > 0)
+            np.divide(expected, spread, out=np.zeros_like(spread), where=spread > _CERTAIN)
         )
-        chosen = [(int(i) // r, int(i) % r) for i in np.argsort(-size.ravel(), kind="stable")[:_CELLS_TRIED]]
+        r = patterns.counts.shape[1]
+        chosen = [divmod(int(i), r) for i in np.argsort(-size.ravel(), kind="stable")[:_CELLS_TRIED]]
         if all(self.cardinalities[name] == 2 for name in edge):
             chosen = [(num - 1, 1)]  # all cells say the same
-        best, gain = 0.0, 0.0
-        for z, level in chosen:
-            direction = Design((((cell == z)[:, None] * 1.0, np.eye(r)[:, [level]]),))
-            log_p, rise = _log_tail(null, direction, float(seen[z, level]))
-            best, gain = min(best, log_p), max(gain, rise)
-        free = math.prod(self.cardinalities[n] if self.cardinalities[n] > 2 else 1 for n in edge)
-        tests = [EdgeTest(edge, min(0.0, best + math.log(free)), gain, "saddle point")]
-        if pooled is not None:
-            tests.append(self._pooled_test(edge, patterns, pooled, null))
-        return smallest(tests)
+        return [(z, level, float(seen[z, level])) for z, level in chosen]
 
     def held_out(self, edge: Edge, others: Iterable[Edge], judging: EdgeTester) -> tuple[float, float]:
         """Mean rise of the conditional log-likelihood of held-out rows with a set, and its error; nats a row.
@@ -213,17 +231,29 @@ class EdgeTester:
         """The fit of the nuisance alone, which depends on its variables alone and serves for many sets."""
         key = patterns.response, frozenset(map(frozenset, nuisance))
         if key not in self._fits:
-            if len(self._fits) >= _MOST_FITS:
-                self._fits = {}
             own = self._patterns(patterns.response, tuple(dict.fromkeys(itertools.chain(*nuisance))))
-            self._fits[key] = list(nuisance), maximised(self._design(own, nuisance), own.counts)
-        terms, fit = self._fits[key]
+            start = self._start(patterns.response, nuisance)
+            if len(self._fits) >= _MOST_FITS:
+                del self._fits[next(iter(self._fits))]
+            self._fits[key] = list(nuisance), maximised(self._design(own, nuisance), own.counts, start=start)
+        terms, fit = self._fits[key] = self._fits.pop(key)
         return fit.refined(self._design(patterns, terms), patterns.counts)
+
+    def _start(self, response: str, nuisance: Sequence[tuple[str, ...]]) -> Floats:
+        """The parameters of the fit of most of some terms; what is infinite there is so beside more terms."""
+        wanted = set(map(frozenset, nuisance))
+        fits = [fit for (name, terms), fit in self._fits.items() if name == response and terms < wanted]
+        values: dict[tuple[str, ...], Floats] = {}
+        if fits:
+            terms, fit = max(fits, key=lambda one: len(one[1].parameters))
+            ends = np.cumsum([self.num_parameters((*term, response)) for term in terms])
+            values = dict(zip(terms, np.split(fit.parameters, ends[:-1]), strict=True))
+        return np.concatenate([values.get(term, np.zeros(self.num_parameters((*term, response)))) for term in nuisance])
 
     def _design(self, patterns: _Patterns, terms: Iterable[tuple[str, ...]]) -> Design:
         """Statistics of the tables that contain the response, each given by its other variables."""
-        columns = [patterns.products({name: _contrasts(self.cardinalities[name]) for name in term}) for term in terms]
-        return Design(((np.concatenate(columns, 1), _contrasts(self.cardinalities[patterns.response])),))
+        tables = [{name: level_contrasts(self.cardinalities[name]) for name in term} for term in terms]
+        return patterns.design(tables, level_contrasts(self.cardinalities[patterns.response]))
 
     def pooled(self, edge: Edge) -> dict[str, Ints] | None:
         """Groups of the levels, the rare ones in one; None where one group is left, or a set has one parameter.
@@ -249,9 +279,9 @@ class EdgeTester:
 
     def _added(self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints]) -> Design:
         """Statistics of a set with its levels pooled."""
-        contrasts = {name: _contrasts(int(pooled[name].max()) + 1)[pooled[name]] for name in edge}
+        contrasts = {name: level_contrasts(int(pooled[name].max()) + 1)[pooled[name]] for name in edge}
         of_response = contrasts.pop(patterns.response)
-        return Design(((patterns.products(contrasts), of_response),))
+        return patterns.design([contrasts], of_response)
 
     def _test_inside(
         self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints], nuisance: Sequence[tuple[str, ...]]
@@ -270,12 +300,25 @@ class EdgeTester:
         gain = max(0.0, whole.penalised - null.penalised)
         return by_chi_square(edge, gain, 2 * gain, len(added))
 
-    def _pooled_test(self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints], null: Maximum) -> EdgeTest:
+    def _pooled_test(
+        self,
+        edge: Edge,
+        patterns: _Patterns,
+        pooled: dict[str, Ints],
+        null: Maximum,
+        enough: tuple[float, float] | None,
+    ) -> EdgeTest:
         """The likelihood-ratio or score test of a set with its rare levels pooled, whichever has the larger p-value."""
         added = self._added(edge, patterns, pooled)
-        start = np.concatenate([null.parameters, np.zeros(len(added))])
-        gain = max(0.0, maximised(null.design + added, patterns.counts, start=start).value - null.value)
-        return by_chi_square(edge, gain, min(2 * gain, null.score_statistic(added)), len(added))
+        start, design = np.concatenate([null.parameters, np.zeros(len(added))]), null.design + added
+        information = design.information(patterns.counts.sum(1), null.probs)
+        until = math.inf
+        if enough is not None:  # the statistic with half of that p-value, where it does not underflow
+            half = float(chdtri(len(added), math.exp(enough[0]) / 2)) / 2
+            until = null.value + max(half, enough[1]) if half > 0 else math.inf
+        whole = maximised(design, patterns.counts, start=start, curvature=information, until=until)
+        gain = max(0.0, whole.value - null.value)
+        return by_chi_square(edge, gain, min(2 * gain, null.score_statistic(added, information)), len(added))
 
 
 def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
@@ -343,14 +386,20 @@ def two_by_two_log_tail(seen: Floats, row: Floats, column: Floats, total: Floats
     return np.where(is_out, 0.0, log_tail), np.where(is_out, 0.0, gain)
 
 
-def _log_tail(null: Maximum, direction: Design, seen: float) -> tuple[float, float]:
-    """Two-sided log p-value of a statistic conditional on the nuisance, and the rise of the log-likelihood."""
+def _log_tail(null: Maximum, direction: Design, seen: float, promise: float) -> tuple[float, float]:
+    """Two-sided log p-value of a statistic conditional on the nuisance, and the rise of the log-likelihood.
+
+    Both are zero where the rise cannot be as large as is asked for.
+    """
     expected = float(direction.totals(null.counts.sum(1)[:, None] * null.probs)[0])
     side = math.copysign(1.0, seen - expected)
     target = seen - side * _STEP
     if (target - expected) * side <= 1e-9:
         return 0.0, 0.0
-    gain, psi, information = null.tilted(direction, target)
+    moved = null.tilted(direction, target, promise)
+    if moved is None:
+        return 0.0, 0.0
+    gain, psi, information = moved
     root = math.sqrt(2 * max(gain, 0.0))
     return float(saddle_point_log_tail(np.array(root), np.array(abs(psi)), np.array(information))), gain
 
@@ -360,8 +409,3 @@ def _root_deviance(seen: Floats, expected: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         part = np.where(seen > 0, seen * np.log(seen / expected), 0.0) - seen + expected
     return np.sign(seen - expected) * np.sqrt(2 * np.maximum(np.nan_to_num(part, nan=0.0, posinf=0.0), 0.0))
-
-
-def _contrasts(cardinality: int) -> Floats:
-    """Orthonormal contrasts (r, r - 1), so that a ridge on their parameters is the same for every order of levels."""
-    return np.asarray(helmert(cardinality)).T

@@ -11,9 +11,9 @@ from scipy.stats import binom, hypergeom
 
 from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
-from pyro_hoim.log_linear.search.conditional_fits import Design, evidence_strength
+from pyro_hoim.log_linear.search.conditional_fits import Design, evidence_strength, level_contrasts
 from pyro_hoim.log_linear.search.confirmation import lone_pairs
-from pyro_hoim.results.confirmation import Hypotheses
+from pyro_hoim.results.confirmation import Hypotheses, StepwiseSearch
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 from studies.random_laws import random_law
@@ -344,9 +344,17 @@ def test_tests_of_older_files():
 
 def test_information_of_products_is_that_of_statistics_written_out():
     rng = np.random.default_rng(0)
-    parts = tuple((rng.normal(size=(7, f)), rng.normal(size=(4, c))) for f, c in ((3, 3), (2, 1)))
-    design, probs, totals = Design(parts), rng.dirichlet(np.ones(4), 7), rng.uniform(1, 9, 7)
-    flat = np.concatenate([np.einsum("pf,rc->prfc", x, c).reshape(7, 4, -1) for x, c in parts], 2)
+    parts: list[Design] = []
+    columns: list[np.ndarray] = []
+    for shapes, contrasts in (((5, 2), (3, 3)), level_contrasts(4)), (((2, 2),), rng.normal(size=(4, 1))):
+        cells = np.stack([rng.integers(0, n, 7) for n, _ in shapes], 1)
+        tables, weights = tuple(rng.normal(size=shape) for shape in shapes), rng.normal(size=cells.shape)
+        x = [table[cell] * weight[:, None] for table, cell, weight in zip(tables, cells.T, weights.T, strict=True)]
+        columns.append(np.einsum("pf,rc->prfc", np.concatenate(x, 1), contrasts).reshape(7, 4, -1))
+        numbers = cells + np.cumsum([0, *(n for n, _ in shapes[:-1])])
+        parts.append(Design(numbers, ((tables, contrasts),), weights))
+    design, probs, totals = parts[0] + parts[1], rng.dirichlet(np.ones(4), 7), rng.uniform(1, 9, 7)
+    flat = np.concatenate(columns, 2)
     parameters = rng.normal(size=len(design))
     np.testing.assert_allclose(design.scores(parameters), flat @ parameters, rtol=1e-12)
     np.testing.assert_allclose(design.totals(probs), np.einsum("pr,prq->q", probs, flat), rtol=1e-12)
@@ -354,6 +362,7 @@ def test_information_of_products_is_that_of_statistics_written_out():
     second = np.einsum("p,pr,prq,prs->qs", totals, probs, flat, flat)
     expected = second - np.einsum("p,pq,ps->qs", totals, mean, mean)
     np.testing.assert_allclose(design.information(totals, probs), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(design.image(totals, probs, parameters), expected @ parameters, rtol=1e-10, atol=1e-12)
 
 
 def test_a_fit_without_the_set_serves_for_other_sets_of_its_variable():
@@ -386,3 +395,45 @@ def test_the_order_of_levels_does_not_matter_where_estimates_are_infinite(seed):
         rest = [pair for pair in kept if pair != edge]
         expected = one.test(edge, rest).log_p_value
         assert other.test(edge, rest).log_p_value == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+class DrawnSearch(StepwiseSearch):
+    """A search whose tests are drawn for a set and the sets beside it that share its variables."""
+
+    def tested(self, edge, others, response):
+        near = sorted("".join(other) for other in others if other != edge and not set(edge).isdisjoint(other))
+        random = np.random.default_rng(list(" ".join(["".join(edge), *near]).encode()))
+        return EdgeTest(edge, -random.exponential(20.0), random.exponential(20.0), "chi-square")
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_steps_end_with_every_set_tested_beside_what_is_kept(number):
+    """Sets wait for their tests on the way; at the end none that is left out is confirmed, and all that is kept is."""
+    names = "abcdefghij"[: 6 + number]
+    hypotheses = Hypotheses(names, 3, None, 0.1)
+    pool = [edge for size in (2, 3) for edge in itertools.combinations(names, size)]
+    search = DrawnSearch(hypotheses, 2.0, [])
+    for _ in range(3):
+        search.grow(pool)
+        free = [search.test(edge) for edge in pool if edge not in search.kept and search._times[edge] < 3]
+        free = [test for test in free if test.gain >= 2.0]
+        limit = hypotheses.limit(free, len(search.kept))
+        assert all(hypotheses.weighted(test) > limit for test in free)
+        search.shrink()
+        tests = [search.test(edge) for edge in search.kept]
+        limit = hypotheses.limit(tests)
+        assert all(hypotheses.weighted(test) <= limit and test.gain >= 2.0 for test in tests)
+    assert search.kept
+
+
+def test_a_test_that_only_decides_says_what_the_whole_test_says():
+    """Whether a set is confirmed at some limits, with levels in triples, strong, weak and absent interactions."""
+    for _, tester in rows_of_triples(["a", "b", "c", ("a", "b"), ("b", "c")], 400, 3):
+        for edge, others in itertools.product(itertools.combinations("abc", 2), ([], [("a", "b")], [("b", "c")])):
+            whole = tester.test(edge, [other for other in others if other != edge])
+            for limit in (-2.0, -8.0, -25.0):
+                quick = tester.test(edge, [other for other in others if other != edge], enough=(limit, 2.0))
+                assert (quick.log_p_value <= limit) == (whole.log_p_value <= limit)
+                assert quick.log_p_value == pytest.approx(whole.log_p_value, rel=1e-6) or (
+                    whole.log_p_value - 1e-6 <= quick.log_p_value <= limit and 2 <= quick.gain <= whole.gain
+                )
