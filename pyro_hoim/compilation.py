@@ -239,6 +239,7 @@ def _root_models() -> None:
     counts = [[2, 1, 0], [0, 0, 1], [1, 3, 0], [3, 2, 1], [0, 1, 0]]
     for candidates in (None, {3: [("x0", "x1", "x2")]}):
         fit_roots(counts, order=3, l1=0.01, refit="all", settings=RootSettings(candidates=candidates))
+    fit_roots(20 * counts, l1=0.1)  # so many rows that features are made dense
     fit_roots(counts, l1=0.1, settings=RootSettings(objective="upper-bound", stop="published"))
     labels = [[1, 0, 2.0], [0, 1, 0.0], [0, 1, 1.0], [1, 0, 3.0], [0, 1, 0.0]]
     fit_roots(labels, [IndicatorFamily("a"), IndicatorFamily("a"), PoissonFamily()], l1=0.01)

@@ -4,19 +4,25 @@ Classic3 has 3,893 rows; the workload of the paper's section 5 is k = 3, l1 = 0.
 node).
 
     PYTHONPATH=tutorials python tests/benchmarks/bench_roots.py [--append] [PART] [OPTIONS]
+
+Peers of ``binary``: skglm in an environment that PYRO_HOIM_PEER_SKGLM names or that is made, and glmnet under the
+Rscript that PYRO_HOIM_PEER_R names, with R_LIBS as it is.
 """
 
 import itertools
 import json
+import os
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
-from harness import ROOT, Report, apart, main, part, peak_mb
+from harness import PEERS, ROOT, Report, apart, main, part, peak_mb, printed, run_peer
 
 from pyro_hoim.datasets import load_classic3
 from pyro_hoim.generalized_root import RootSettings, confirm_roots, fit_roots
-from pyro_hoim.generalized_root.nodes.families import PoissonFamily
+from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily
 from pyro_hoim.generalized_root.regress.confirm import RootSetTester
 from pyro_hoim.generalized_root.regress.rows import prepare_rows
 
@@ -256,6 +262,68 @@ def classic3(
     count = sum(len(golden[name]) for name in LISTS)
     told = f"The whole fit of {columns} words and the {count} tuples that the paper prints; its 2,653 s are of MATLAB."
     return [told, "", *times.lines(), "", *lists.lines(), "", *off.lines()]
+
+
+def binary_table(num_rows, num_columns):
+    """0/1 rows, thresholds of 20 normal factors that each load on a seventh of the columns."""
+    rng = np.random.default_rng(0)
+    factors = rng.normal(size=(num_rows, 20))
+    loadings = rng.normal(size=(20, num_columns)) * (rng.random((20, num_columns)) < 0.15)
+    noise = rng.normal(size=(num_rows, num_columns)) + 0.5 * rng.normal(size=num_columns)
+    return (factors @ loadings + noise > 0).astype(np.int64)
+
+
+def binary_figures(path, penalty, tolerance):
+    """Processor seconds of the regressions of all columns, and the objectives."""
+    torch.set_num_threads(1)
+    table, settings = np.load(path), RootSettings(false_discovery_rate=None, tolerance=tolerance)
+    options = {"family": TruncatedPoissonFamily(1), "order": 2, "l1": penalty, "settings": settings}
+    fit_roots(table[:200, :10], **options)  # compiles
+    start = time.process_time()
+    fit = fit_roots(table, **options)
+    return {"seconds": time.process_time() - start, "objectives": [node.objective for node in fit.nodes]}
+
+
+@part("Node regressions of binary tables")
+def binary(tables=("5000x200", "10000x1000"), shares=(0.1, 0.03), nodes=10, rounds=3):
+    """l1-penalised logistic regressions of every column on all others, at shares of the median largest penalty.
+
+    Milliseconds of processor time a column, medians of interleaved rounds, one thread; ours are of all columns with
+    what joins them, the peers' of some. "Above" is by how much the sum of the objectives of these exceeds the least.
+    """
+    report = Report("table|penalty|program|ms a column|times ours|objective above the least")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, share in itertools.product(tables, shares):
+            table = binary_table(*map(int, name.split("x")))
+            path, text = Path(folder) / "table.npy", Path(folder) / "table.csv"
+            np.save(path, table)
+            np.savetxt(text, table, fmt="%d", delimiter=",")
+            centred = table - table.mean(0)
+            products = np.abs(centred.T @ centred) / len(table)
+            np.fill_diagonal(products, 0.0)
+            penalty = share * float(np.median(products.max(0)))
+            chosen = np.linspace(0, table.shape[1] - 1, nodes).astype(int).tolist()
+            figures: dict[str, list[tuple[float, float]]] = {}
+            for _ in range(rounds):
+                ours = apart(binary_figures, str(path), penalty, 1e-6, OMP_NUM_THREADS="1")
+                objective = sum(ours["objectives"][node] for node in chosen)
+                figures.setdefault("ours", []).append((ours["seconds"] / table.shape[1], objective))
+                for tolerance in (1e-4, 1e-6):
+                    (row,) = run_peer("node_skglm", path, penalty, tolerance, *chosen, OMP_NUM_THREADS="1")
+                    which = figures.setdefault(f"skglm, tol {tolerance:g}", [])
+                    which.append((row["seconds"] / nodes, row["objective"]))
+                if program := os.environ.get("PYRO_HOIM_PEER_R"):
+                    script = [program, PEERS / "node_glmnet.R", text, penalty, *(node + 1 for node in chosen)]
+                    (row,) = printed(script, OMP_NUM_THREADS="1")
+                    figures.setdefault("glmnet", []).append((row["seconds"] / nodes, row["objective"]))
+                else:
+                    print("glmnet NOT RUN: PYRO_HOIM_PEER_R names no Rscript", flush=True)
+            least = min(objective for runs in figures.values() for _, objective in runs)
+            own = float(np.median([seconds for seconds, _ in figures["ours"]]))
+            for program, runs in figures.items():
+                seconds, above = float(np.median([s for s, _ in runs])), runs[-1][1] / least - 1
+                report.row(name, f"{share:g}", program, f"{1e3 * seconds:.4g}", f"{seconds / own:.3g}", f"{above:.1e}")
+    return report.lines()
 
 
 if __name__ == "__main__":

@@ -579,27 +579,22 @@ def _mix(value: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def level_colours(codes: Array, weights: Array, starts: Array, rounds: Any) -> Array:
-    """A number for every level that depends on which rows have it and not on how levels or rows are numbered.
+def add_colours(codes: Array, weights: Array, starts: Array, colours: Array, renewed: Array) -> None:
+    """Add what rows say of the colours of levels to ``renewed``: a row is the levels' colours, a level the rows'.
 
-    Colour refinement: a row is the levels' colours, a level the rows'. Shapes: codes (U, d) with -1 for missing,
-    weights (U,) uint64, starts (d + 1,) first number of each column's levels; returned (starts[d],) uint64.
+    Shapes: codes (U, d) with -1 for missing, weights (U,) uint64, starts (d + 1,) first number of each column's levels;
+    colours (starts[d],) uint64.
     """
     num_rows, num_columns = codes.shape
-    colours = np.zeros(starts[num_columns], dtype=np.uint64)
-    for _ in range(rounds):
-        renewed = np.zeros(starts[num_columns], dtype=np.uint64)
-        for r in range(num_rows):
-            row = _mix(weights[r] + _GOLDEN)
-            for j in range(num_columns):
-                if codes[r, j] >= 0:
-                    row += _mix(colours[starts[j] + codes[r, j]] + _GOLDEN * np.uint64(j + 1))
-            row = _mix(row)
-            for j in range(num_columns):
-                if codes[r, j] >= 0:
-                    renewed[starts[j] + codes[r, j]] += row
-        colours = renewed
-    return colours
+    for r in range(num_rows):
+        row = _mix(weights[r] + _GOLDEN)
+        for j in range(num_columns):
+            if codes[r, j] >= 0:
+                row += _mix(colours[starts[j] + codes[r, j]] + _GOLDEN * np.uint64(j + 1))
+        row = _mix(row)
+        for j in range(num_columns):
+            if codes[r, j] >= 0:
+                renewed[starts[j] + codes[r, j]] += row
 
 
 @njit(nogil=True, cache=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -24,7 +24,7 @@ from ...errors import IntractableError, none_received, refused
 from ...results.contrasts import table_of_two
 from ...schema import Domain
 
-_REFINEMENTS = 3
+_REFINEMENTS, _AT_ONCE = 3, 2**12  # of colours, and rows whose codes are made at a time for them
 _LEAST_BITS = 64  # from which on bits are faster than numbers of levels
 
 
@@ -91,7 +91,7 @@ class PreparedRows:
     @classmethod
     def from_rows(cls, rows: Observations) -> PreparedRows:
         """Merge and number rows that :func:`checked_rows` let pass."""
-        from ._row_kernels import level_colours, pack_bits, row_keys
+        from ._row_kernels import pack_bits, row_keys
 
         is_whole = rows.has_whole_counts
         if not is_whole:  # equal rows are added by their weights, so that the order of rows leaves no trace
@@ -100,7 +100,7 @@ class PreparedRows:
         codes, weights = merged.codes.numpy(), merged.counts.numpy()
         sizes = np.array(rows.domain.cardinalities, dtype=np.int64)
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        colours = level_colours(codes, weights.view(np.uint64), starts, _REFINEMENTS)
+        colours = _colours(lambda: [(codes, weights)], starts)
         units = weights.astype(np.int64) if is_whole else np.rint(weights / weights.max() * 2.0**20).astype(np.int64)
         absent: np.ndarray = np.asarray((codes < 0).any(axis=0))
         # Levels get numbers over all columns, in the order that the rows give them.
@@ -307,7 +307,7 @@ MAX_SOURCE_BYTES = 2**33
 """Bytes that the rows of a source may take as bits, with their keys and the row numbers of every search at a time."""
 
 _PER_ROW = 32  # weights, keys and their order
-_PER_SEARCH = 48  # row numbers and shares of a search, twice, and its own levels
+_PER_SEARCH = 24  # row numbers of a search, those of its merged leaves, and its own levels
 _FEW = 16  # rows for each distinct one, from which on the distinct ones are searched
 
 
@@ -368,8 +368,14 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
         return checked_rows(_observed(domain, ranks, bits[at], planes, number))
     # Levels of equal frequency are ordered by what the rows say of them, as in memory.
     if any(len(seen) > len(np.unique(seen)) for column in by_column for seen in [column[1:][column[1:] > 0]]):
-        merged = _observed(domain, ranks, bits[at], planes, number)
-        colours = _colours(merged, sizes)
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+
+        def parts() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for begin in range(0, len(at), _AT_ONCE):
+                chosen = slice(begin, begin + _AT_ONCE)
+                yield _codes(ranks, bits[at[chosen]], planes), number[chosen].astype(np.float64)
+
+        colours = np.split(_colours(parts, starts), starts[1:-1])
         renewed = [level_ranks(column[1:], colours_of) for column, colours_of in zip(by_column, colours, strict=True)]
         if any((one != other).any() for one, other in zip(ranks, renewed, strict=True)):
             ranks = renewed
@@ -403,22 +409,36 @@ def _observed(
     domain: Domain, ranks: list[np.ndarray], bits: np.ndarray, planes: np.ndarray, number: np.ndarray
 ) -> Observations:
     """Rows held as bits with their counts, as observations."""
+    codes = torch.from_numpy(_codes(ranks, bits, planes))
+    return Observations(domain, codes, torch.from_numpy(number.astype(np.float64)))
+
+
+def _codes(ranks: list[np.ndarray], bits: np.ndarray, planes: np.ndarray) -> np.ndarray:
+    """Codes (rows, d) of rows held as bits."""
     from ._row_kernels import bit_ranks
 
     codes, column = np.empty((len(bits), len(ranks)), dtype=np.int64), np.empty(len(bits), dtype=np.int64)
     for j, rank in enumerate(ranks):
         bit_ranks(bits, planes[j], len(rank), column)
         codes[:, j] = np.argsort(rank)[column]
-    return Observations(domain, torch.from_numpy(codes), torch.from_numpy(number.astype(np.float64)))
+    return codes
 
 
-def _colours(merged: Observations, sizes: np.ndarray) -> list[np.ndarray]:
-    """Colours of the levels of every column by the distinct rows, as in memory."""
-    from ._row_kernels import level_colours
+def _colours(parts: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]], starts: np.ndarray) -> np.ndarray:
+    """A number for every level that depends on which rows have it and not on how levels or rows are numbered.
 
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    weights = merged.counts.numpy().view(np.uint64)
-    return np.split(level_colours(merged.codes.numpy(), weights, starts, _REFINEMENTS), starts[1:-1])
+    Parts are codes and weights of distinct rows, by turns, since those of all may not fit. Colours are refined: a row
+    is the levels' colours, a level the rows'.
+    """
+    from ._row_kernels import add_colours
+
+    colours = np.zeros(starts[-1], dtype=np.uint64)
+    for _ in range(_REFINEMENTS):
+        renewed = np.zeros_like(colours)
+        for codes, weights in parts():
+            add_colours(codes, weights.view(np.uint64), starts, colours, renewed)
+        colours = renewed
+    return colours
 
 
 def _digest(domain: Domain, num_rows: int, keys: np.ndarray) -> str:

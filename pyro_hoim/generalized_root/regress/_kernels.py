@@ -279,6 +279,33 @@ def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients,
 
 
 @njit(cache=True, nogil=True)
+def descend_matrix(curvature, gradients, l1, coefficients, tolerance, max_sweeps, steps):
+    """The same by the Hessian (F, F) of all coordinates, whose slopes follow every change."""
+    num = len(steps)
+    slopes = gradients.copy()
+    steps[:] = 0.0
+    is_full = True
+    for sweep in range(max_sweeps):
+        worst = 0.0
+        for f in range(num):
+            now, bend = coefficients[f] + steps[f], curvature[f, f]
+            if bend <= 0.0 or (now == 0.0 and (not is_full or abs(slopes[f]) <= l1[f])):
+                continue
+            target, shrink = now - slopes[f] / bend, l1[f] / bend
+            new = max(target - shrink, 0.0) + min(target + shrink, 0.0)
+            change = new - now
+            if change != 0.0:
+                steps[f] = new - coefficients[f]
+                worst = max(worst, abs(change) * bend)
+                for g in range(num):
+                    slopes[g] += curvature[f, g] * change
+        if worst <= tolerance and is_full:
+            return sweep + 1
+        is_full = worst <= tolerance
+    return max_sweeps
+
+
+@njit(cache=True, nogil=True)
 def group_blocks(starts, lines, values, group_starts, hessians, roots, vectors):
     """Eigenvalues and eigenvectors of the Hessian of every group, one behind the other; singles are themselves."""
     k = hessians.shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
@@ -15,9 +16,16 @@ from typing_extensions import override
 
 from ...errors import out_of_reach, size_text
 from ..nodes.bound_kernels import bound_counts
-from ..nodes.families import NodeFamily
+from ..nodes.families import NodeFamily, TruncatedPoissonFamily
 from ..nodes.kernels import evaluate_nodes
-from ._kernels import descend, descend_groups, feature_columns, feature_gradients, feature_products
+from ._kernels import (
+    descend,
+    descend_groups,
+    descend_matrix,
+    feature_columns,
+    feature_gradients,
+    feature_products,
+)
 from .categories import Category, Floats, Integers
 from .rows import RootRows
 from .terms import JointTerm
@@ -28,6 +36,7 @@ _ARMIJO = 1e-4
 _SMALLEST_STEP = 2.0**-40
 _SWEEPS = 1000
 _LONG, _MOST_EXACT = 50, 300  # sweeps, and features, of models that are solved exactly
+_LEAST_ROWS, _TABLE = 64, 2**24  # of features that are made dense, and their most cells
 _DENSE, _CELLS = 0.05, 2**21  # share of entries of rows that are multiplied as dense ones, so many cells at a time
 _FEW, _MOST_GROUPED, _NEWTON = 10, 1000, 5  # sweeps, features and steps of models of groups solved by their matrix
 _ROUNDING, _JUMPS = 1e-14, 1e-9  # share of the objective; bounds jump where a subdomain moves
@@ -134,6 +143,17 @@ class CategoryLaw:
             covariance[:, :q, :q] = second.reshape(-1, q, q) - mean[:, :q, None] * mean[:, None, :q]
 
 
+def evaluate_binary(eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats) -> None:
+    """As :func:`~pyro_hoim.generalized_root.nodes.kernels.evaluate_nodes` of a 0/1 column, whose roots are itself."""
+    total = eta.sum(1)
+    rarer = np.exp(-np.abs(total))
+    value[:] = np.maximum(total, 0.0) + np.log1p(rarer)
+    if derivatives:
+        mean[:] = (np.where(total >= 0.0, 1.0, rarer) / (1.0 + rarer))[:, None]
+    if derivatives == 2:
+        covariance[:] = (rarer / (1.0 + rarer) ** 2)[:, None, None]
+
+
 @dataclass(frozen=True, eq=False)
 class NodeLaw:
     """Law of a node whose roots are divided by scales (k,), as natural parameters are multiplied by them."""
@@ -168,6 +188,8 @@ class NodeLaw:
         eta = eta if self.scales is None else eta / self.scales
         if num_subdomains:
             bound_counts(eta, self.family.largest_value, num_subdomains, derivatives, value, mean, covariance)
+        elif type(self.family) is TruncatedPoissonFamily and self.family.maximum == 1:
+            evaluate_binary(eta, derivatives, value, mean, covariance)
         else:
             evaluate_nodes(self.family, eta, derivatives, value, mean, covariance)
         if self.scales is not None and derivatives:
@@ -290,6 +312,7 @@ def newton(
     """Proximal Newton steps, each of which lowers the objective, until the violations are within the tolerance."""
     steps = idle = creeping = 0
     best, least = point, np.inf  # the point of least violation
+    table = _dense(regression)
     while True:
         violation = float(regression.violations(point).max())
         if violation <= tolerance:
@@ -298,7 +321,7 @@ def newton(
             return NewtonEnd(point, steps, "max_iterations")
         # A step along the minimum of the quadratic model, as exact as the violation is worth.
         steps += 1
-        step = _direction(regression, point, max(0.01 * violation, 0.1 * tolerance))
+        step = _direction(regression, point, max(0.01 * violation, 0.1 * tolerance), table)
         gain = regression.slope(point, step)
         next_point = _line_search(regression, point, step, gain)
         if next_point is None:
@@ -363,8 +386,37 @@ def _noise(regression: Regression, point: Point) -> float:
     return (_JUMPS if regression.num_subdomains else _ROUNDING) * (1.0 + abs(point.objective))
 
 
-def _direction(regression: Regression, point: Point, tolerance: float) -> Floats:
-    """Minimum of the quadratic model: by coordinate descent, and exactly where that takes long."""
+def _dense(regression: Regression) -> Floats | None:
+    """Features (F, rows) of a regression without groups, where these are few and their entries many, else None."""
+    shape = len(regression), len(regression.weights)
+    is_small = shape[0] <= _MOST_EXACT and shape[1] >= _LEAST_ROWS and math.prod(shape) <= _TABLE
+    if regression.groups is not None or not is_small or len(regression.values) < _DENSE * math.prod(shape):
+        return None
+    table = np.zeros(shape)
+    table[np.repeat(np.arange(shape[0]), np.diff(regression.starts)), regression.places] = regression.values
+    return table
+
+
+def _curvature(table: Floats, orders: Integers, hessians: Floats) -> Floats:
+    """Hessian (F, F) of an objective in the coefficients of dense features."""
+    total = np.empty((len(table), len(table)))
+    which = [(j, np.flatnonzero(orders == j)) for j in np.unique(orders)]
+    for i, one in which:
+        for j, two in which:
+            if i == j:  # a matrix times its transpose, which is half the work
+                half = table[one] * np.sqrt(hessians[:, i, i])
+                total[np.ix_(one, one)] = half @ half.T
+            elif i < j:
+                block = (table[one] * hessians[:, i, j]) @ table[two].T
+                total[np.ix_(one, two)], total[np.ix_(two, one)] = block, block.T
+    return total
+
+
+def _direction(regression: Regression, point: Point, tolerance: float, table: Floats | None) -> Floats:
+    """Minimum of the quadratic model: by coordinate descent, and exactly where that takes long.
+
+    The descent goes through the rows, or where there is a dense table of the features, through their Hessian.
+    """
     # Coordinate descent settles most models in a few sweeps.
     step = np.empty(len(regression))
     hessians = regression.weights[:, None, None] * point.covariance
@@ -378,6 +430,11 @@ def _direction(regression: Regression, point: Point, tolerance: float) -> Floats
         if is_small and sweeps == _FEW:
             curvature = curvature_matrix(*lines, hessians)
             return grouped_minimum(point.gradients, curvature, groups, point.coefficients, step, tolerance)
+        return step
+    if table is not None:
+        quadratic = _curvature(table, regression.orders, hessians), regression.l1, point.coefficients
+        if descend_matrix(quadratic[0], point.gradients, *quadratic[1:], tolerance, _SWEEPS, step) == _SWEEPS:
+            return penalised_minimum(point.gradients, *quadratic, step, tolerance)
         return step
     columns = regression.starts, regression.places, regression.values, regression.orders
     is_small = len(regression) <= _MOST_EXACT

@@ -14,7 +14,15 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from pyro_hoim import ConvergenceWarning, CountTable
 from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily, node_family
-from pyro_hoim.generalized_root.regress._kernels import descend, descend_groups, scan_pairs, screened_columns
+from pyro_hoim.generalized_root.nodes.kernels import evaluate_nodes
+from pyro_hoim.generalized_root.regress import _regression
+from pyro_hoim.generalized_root.regress._kernels import (
+    descend,
+    descend_groups,
+    descend_matrix,
+    scan_pairs,
+    screened_columns,
+)
 from pyro_hoim.generalized_root.regress._regression import Groups, curvature_matrix, grouped_minimum, penalised_minimum
 from pyro_hoim.testing import raises
 
@@ -344,6 +352,58 @@ def test_ill_conditioned_models_are_solved_exactly_where_coordinate_descent_is_n
     found = penalised_minimum(gradients, curvature, l1, coefficients, step, 1e-9)
     slope = gradients + curvature @ found
     assert violation(slope, l1, coefficients + found) < 1e-8
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_descents_through_rows_and_by_their_matrix_reach_one_minimum(seed):
+    rng = np.random.default_rng(seed)
+    size, rows, k = 20, 200, 2
+    orders = rng.integers(0, k, size)
+    roots = rng.normal(size=(rows, k, k))
+    hessians = roots @ roots.transpose(0, 2, 1) / rows
+    features = rng.normal(size=(size, rows)) * (rng.random((size, rows)) < 0.5)
+    starts = np.concatenate([[0], np.cumsum((features != 0).sum(1))])
+    places, values = np.nonzero(features)[1], features[features != 0]
+    # The matrix of dense features is that of sparse ones.
+    curvature = _regression._curvature(features, orders, hessians)
+    lines = places * k + np.repeat(orders, np.diff(starts))
+    np.testing.assert_allclose(curvature, curvature_matrix(starts, lines, values, hessians), rtol=0, atol=1e-13)
+    gradients, coefficients, l1 = rng.normal(size=size), rng.normal(size=size), np.full(size, 0.5)
+    l1[0] = 0.0
+    steps = np.empty((3, size))
+    descend(starts, places, values, orders, gradients, hessians, l1, coefficients, 1e-10, 1000, steps[0])
+    assert descend_matrix(curvature, gradients, l1, coefficients, 1e-10, 1000, steps[1]) < 1000
+    assert descend_matrix(curvature, gradients, l1, coefficients, 1e-10, 1, steps[2]) == 1
+    for step in steps[:2]:
+        assert violation(gradients + curvature @ step, l1, coefficients + step) < 1e-8
+    assert violation(gradients + curvature @ steps[2], l1, coefficients + steps[2]) > 1e-8  # negative control
+    assert 0 < (coefficients + steps[1] == 0).sum() < size
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_dense_features_change_no_solution(order, monkeypatch):
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(400, 1))
+    table = (factor * rng.normal(size=10) + rng.normal(size=(400, 10)) > 0).astype(np.int64)
+    fits = []
+    for share in (_regression._DENSE, 2.0):  # the second is never reached
+        monkeypatch.setattr(_regression, "_DENSE", share)
+        settings = RootSettings(false_discovery_rate=None, tolerance=1e-9)
+        fits.append(fit_roots(table, TruncatedPoissonFamily(1), order=order, l1=0.02, settings=settings))
+    assert fits[0].num_interactions == fits[1].num_interactions > 5
+    for one, two in zip(fits[0].nodes, fits[1].nodes, strict=True):
+        assert one.kkt_residual <= 1e-9 >= two.kkt_residual
+        assert one.objective == pytest.approx(two.objective, abs=1e-12)
+
+
+def test_binary_columns_have_the_moments_of_their_family():
+    eta = np.concatenate([np.zeros((1, 2)), np.random.default_rng(0).normal(size=(200, 2)) * 12])
+    results = []
+    for evaluate in (_regression.evaluate_binary, lambda *rest: evaluate_nodes(TruncatedPoissonFamily(1), *rest)):
+        results.append((np.empty(201), np.empty((201, 2)), np.empty((201, 2, 2))))
+        evaluate(eta, 2, *results[-1])
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-13, atol=1e-15)
 
 
 @pytest.mark.parametrize("seed", range(5))
