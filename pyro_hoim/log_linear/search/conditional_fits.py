@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,18 +169,18 @@ class Maximum:
     probs: Floats  # of the levels in every pattern (P, r)
     value: float  # the log-likelihood, without the ridge
     penalised: float  # less the ridge
-    coarser: Maximum | None = None  # the same fit where patterns of equal statistics are one
+    known: tuple[Floats, Floats] | None = None  # the eigenvalues and eigenvectors, where they were found before
 
-    def refined(self, design: Design, counts: Floats) -> Maximum:
-        """This fit with the same statistics for patterns that are divided further."""
-        probs, _ = _law(design.scores(self.parameters))
-        return Maximum(design, counts, self.parameters, probs, self.value, self.penalised, self)
+    @classmethod
+    def of(cls, design: Design, counts: Floats, parameters: Floats, value: float, eigen: tuple[Floats, Floats]) -> Self:
+        """A fit that was found before, with the same statistics for patterns that may be divided further."""
+        return cls(design, counts, parameters, _law(design.scores(parameters))[0], value, value, eigen)
 
     @cached_property
-    def _eigen(self) -> tuple[Floats, Floats]:
+    def eigen(self) -> tuple[Floats, Floats]:
         """Eigenvalues and eigenvectors of the information."""
-        if self.coarser is not None:
-            return self.coarser._eigen
+        if self.known is not None:
+            return self.known
         values, vectors = np.linalg.eigh(self.design.information(self.counts.sum(1), self.probs))
         return values, vectors
 
@@ -192,7 +192,7 @@ class Maximum:
         seen and its expectation in this fit. None where that is sure to bring less than ``promise``.
         """
         # What the statistic varies by beside the others.
-        totals, (values, vectors) = self.counts.sum(1), self._eigen
+        totals, (values, vectors) = self.counts.sum(1), self.eigen
         is_moving = values > _FLAT
         values, vectors, design = values[is_moving], vectors[:, is_moving], self.design + direction
         image = design.image(totals, self.probs, np.append(np.zeros(len(self.parameters)), 1.0))
@@ -229,7 +229,7 @@ class Maximum:
         Parameters of infinite estimates stay, and directions without information do not count, of which rounding would
         decide; that makes the statistic no larger. ``both`` is the information of all statistics in this fit.
         """
-        totals, num, (values, vectors) = self.counts.sum(1), len(self.design), self._eigen
+        totals, num, (values, vectors) = self.counts.sum(1), len(self.design), self.eigen
         excess = added.totals(self.counts - totals[:, None] * self.probs)
         is_moving = values > _FLAT
         shared = vectors[:, is_moving].T @ both[:num, num:]

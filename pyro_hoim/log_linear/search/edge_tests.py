@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,15 @@ class _Patterns:
             columns.append(products[is_seen].astype(np.float64, copy=False))
             begin += int(is_seen.sum())
         return Design(np.stack(cells, 1), ((tuple(columns), of_response),))
+
+
+class _Fit(NamedTuple):
+    """What is kept of a fit of nuisance alone."""
+
+    terms: list[tuple[str, ...]]
+    parameters: Floats
+    value: float
+    eigen: tuple[Floats, Floats]
 
 
 class EdgeTester:
@@ -116,7 +125,7 @@ class EdgeTester:
             for name, i in self._places.items()
         }
 
-        self._fits: dict[tuple[str, frozenset[frozenset[str]]], tuple[list[tuple[str, ...]], Maximum]] = {}
+        self._fits: dict[tuple[str, frozenset[frozenset[str]]], _Fit] = {}
 
     @property
     def num_distinct(self) -> int:
@@ -231,13 +240,15 @@ class EdgeTester:
         """The fit of the nuisance alone, which depends on its variables alone and serves for many sets."""
         key = patterns.response, frozenset(map(frozenset, nuisance))
         if key not in self._fits:
-            own = self._patterns(patterns.response, tuple(dict.fromkeys(itertools.chain(*nuisance))))
+            coarse = self._patterns(patterns.response, tuple(dict.fromkeys(itertools.chain(*nuisance))))
             start = self._start(patterns.response, nuisance)
             if len(self._fits) >= _MOST_FITS:
                 del self._fits[next(iter(self._fits))]
-            self._fits[key] = list(nuisance), maximised(self._design(own, nuisance), own.counts, start=start)
-        terms, fit = self._fits[key] = self._fits.pop(key)
-        return fit.refined(self._design(patterns, terms), patterns.counts)
+            fit = maximised(self._design(coarse, nuisance), coarse.counts, start=start)
+            self._fits[key] = _Fit(list(nuisance), fit.parameters, fit.value, fit.eigen)
+        fitted = self._fits[key] = self._fits.pop(key)
+        design = self._design(patterns, fitted.terms)
+        return Maximum.of(design, patterns.counts, fitted.parameters, fitted.value, fitted.eigen)
 
     def _start(self, response: str, nuisance: Sequence[tuple[str, ...]]) -> Floats:
         """The parameters of the fit of most of some terms; what is infinite there is so beside more terms."""
@@ -245,9 +256,9 @@ class EdgeTester:
         fits = [fit for (name, terms), fit in self._fits.items() if name == response and terms < wanted]
         values: dict[tuple[str, ...], Floats] = {}
         if fits:
-            terms, fit = max(fits, key=lambda one: len(one[1].parameters))
-            ends = np.cumsum([self.num_parameters((*term, response)) for term in terms])
-            values = dict(zip(terms, np.split(fit.parameters, ends[:-1]), strict=True))
+            fit = max(fits, key=lambda one: len(one.parameters))
+            ends = np.cumsum([self.num_parameters((*term, response)) for term in fit.terms])
+            values = dict(zip(fit.terms, np.split(fit.parameters, ends[:-1]), strict=True))
         return np.concatenate([values.get(term, np.zeros(self.num_parameters((*term, response)))) for term in nuisance])
 
     def _design(self, patterns: _Patterns, terms: Iterable[tuple[str, ...]]) -> Design:
