@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..errors import out_of_range, wrong_type
+from .bits import LevelBits
 
 # Counts drawn without replacement from cells of any size: the split of a table whose rows are never written out.
 
@@ -97,6 +98,7 @@ def _remainder(number: int) -> float:
 
 
 _LARGEST_KEY = 2**62
+_MANY_LOOK_UPS = 2**24  # rows times tables above which compiled code is worth its import
 _MOST_UNITS = 2**20  # observations of a table that are shuffled one by one
 
 
@@ -126,15 +128,25 @@ def marginal_tables(
     codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int], edges: Sequence[Sequence[int]]
 ) -> np.ndarray:
     """Marginal counts of complete rows (U, d), edge after edge of schema positions, each table row-major."""
-    columns = np.ascontiguousarray(codes.T)
+    columns = np.ascontiguousarray(codes.T, dtype=np.min_scalar_type(max(cardinalities, default=1)))
     sizes = [math.prod(cardinalities[i] for i in edge) for edge in edges]
+    # Many small tables are counted by bits, with compiled code.
+    is_fast, tables = [False] * len(edges), iter(())
+    if len(edges) * len(codes) >= _MANY_LOOK_UPS and LevelBits.serves(counts):
+        bits = LevelBits(columns, cardinalities, counts)
+        is_fast = [bits.is_fast(size) for size in sizes]
+        tables = iter(bits.margins([edge for edge, fast in zip(edges, is_fast, strict=True) if fast]))
     flat = np.zeros(sum(sizes))
     start = 0
-    for edge, size in zip(edges, sizes, strict=True):
-        cell = np.zeros(len(codes), dtype=np.int64)
-        for i in edge:
-            cell = cell * cardinalities[i] + columns[i]
-        flat[start : start + size] = np.bincount(cell, weights=counts, minlength=size)
+    for edge, size, fast in zip(edges, sizes, is_fast, strict=True):
+        if fast:
+            flat[start : start + size] = next(tables)
+        else:
+            cell = np.zeros(len(codes), dtype=np.int64)
+            for i in edge:
+                cell *= cardinalities[i]
+                cell += columns[i]
+            flat[start : start + size] = np.bincount(cell, weights=counts, minlength=size)
         start += size
     return flat
 

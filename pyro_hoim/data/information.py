@@ -11,12 +11,15 @@ import numpy as np
 import torch
 
 from ..errors import MissingDataError, conflict, unexpected
+from .bits import LevelBits
 from .frames import DataLike, RowsLike, as_observations, is_source
 from .observations import Observations
 
 _LARGEST_KEY = 2**62
 _ENTRIES_PER_CALL = 2**26
 """Work of one compiled call (sets x rows), a fraction of a second, so that Ctrl-C is answered."""
+_SETS_PER_COUNT = 2**15
+"""Sets whose tables are counted together."""
 _SETS_PER_CALL = 2**19
 """Sets that are looked at together, with about a kilobyte each."""
 
@@ -90,8 +93,10 @@ class InformationTable:
         self._total = data.total_count
         # Column by column, as the compiled sums read them.
         merged = data.unique()
-        self._columns = np.ascontiguousarray(merged.codes.numpy().T.astype(np.int32))
+        self._columns = np.ascontiguousarray(merged.codes.numpy().T, dtype=np.int32)
         self._counts = merged.counts.numpy()
+        has_bits = LevelBits.serves(self._counts)
+        self._bits = LevelBits(self._columns, data.domain.cardinalities, self._counts) if has_bits else None
 
     def __repr__(self) -> str:
         known = sum(len(keys) for keys, _ in self._known.values())
@@ -176,17 +181,33 @@ class InformationTable:
             if is_source(self.data):
                 self._count(self.data, set(map(tuple, new.tolist())))
             else:
-                # Distinct sets in lexicographic order, a portion at a time.
-                from .kernels import cell_sums
-
-                out = np.zeros((len(new), 2))
-                step = max(1, _ENTRIES_PER_CALL // max(1, len(self._counts)))
-                for start in range(0, len(new), step):
-                    part = slice(start, start + step)
-                    cell_sums(self._columns, self._counts, self._cardinalities, new[part], out[part])
-                self._keep(new, self._total, *out.T)
+                self._keep(new, self._total, *self._sums(new).T)
             known, values = self._known[sets.shape[1]]
         return values[np.searchsorted(known, distinct)][inverse.reshape(-1)]
+
+    def _sums(self, sets: np.ndarray) -> np.ndarray:
+        """Sums of c log c over the cells of distinct sets in lexicographic order, and how many are occupied, (m, 2)."""
+        from .kernels import cell_sums
+
+        # Small tables are counted by bits, others row by row; a portion at a time.
+        out, sizes = np.zeros((len(sets), 2)), self._cardinalities[sets].prod(1)
+        is_fast = np.zeros(len(sets), dtype=bool)
+        if self._bits is not None:
+            is_fast = np.array([self._bits.is_fast(size) for size in sizes.tolist()])
+            for part in np.array_split(np.flatnonzero(is_fast), -(-int(is_fast.sum()) // _SETS_PER_COUNT) or 1):
+                counts = np.concatenate([np.zeros(0), *self._bits.margins(sets[part])])
+                starts = np.cumsum([0, *sizes[part]])[:-1]
+                if len(part):
+                    out[part, 0] = np.add.reduceat(counts * np.log(np.maximum(counts, 1)), starts)
+                    out[part, 1] = np.add.reduceat(counts > 0, starts, dtype=np.float64)
+        rest = np.flatnonzero(~is_fast)
+        step = max(1, _ENTRIES_PER_CALL // max(1, len(self._counts)))
+        for start in range(0, len(rest), step):
+            part = rest[start : start + step]
+            sums = np.zeros((len(part), 2))
+            cell_sums(self._columns, self._counts, self._cardinalities, sets[part], sums)
+            out[part] = sums
+        return out
 
     def _keep(self, sets: np.ndarray, total: float, sums: np.ndarray, occupied: np.ndarray) -> None:
         """Add the entropies of sets of one size that were not known, from sums of c log c and numbers of cells."""

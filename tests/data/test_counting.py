@@ -58,12 +58,14 @@ def by_hand(codes, counts, cardinalities, edges):
     return flat
 
 
-@given(tables(), st.data())
-def test_marginal_tables(case, data):
+@given(tables(), st.data(), st.sampled_from([0, 2**24]))
+def test_marginal_tables(case, data, many):
     codes, counts, cardinalities = case
     subset = st.lists(st.integers(0, len(cardinalities) - 1), unique=True)  # any order, the empty set too
     edges = data.draw(st.lists(subset, max_size=4))
-    received = marginal_tables(codes, counts, cardinalities, edges)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_MANY_LOOK_UPS", many)  # counted by bits, or row by row
+        received = marginal_tables(codes, counts, cardinalities, edges)
     assert (received.dtype, received.tolist()) == (np.float64, by_hand(codes, counts, cardinalities, edges))
 
 

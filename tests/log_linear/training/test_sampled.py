@@ -14,9 +14,10 @@ from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations, V
 from pyro_hoim.annealing.runs import forward
 from pyro_hoim.annealing.weights import log_mean_weight
 from pyro_hoim.core.trainer import TrainingReport
+from pyro_hoim.data import bits
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
 from pyro_hoim.log_linear.search.rounds import trained as fit_of
-from pyro_hoim.log_linear.training.sampled import _path, _weighted_chains, trainer as _sampled_loss, trainer as sampled
+from pyro_hoim.log_linear.training.sampled import _path, trainer as _sampled_loss, trainer as sampled
 from pyro_hoim.log_linear.training.sampled._path import Adam, Coordinates, Problem, SampledPath
 from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     Population,
@@ -314,7 +315,7 @@ def test_training_starts_from_any_law(start):
 
 @pytest.mark.parametrize("counted", [128, 6, 0])
 def test_margins_are_frequencies_of_the_states(monkeypatch, counted):
-    monkeypatch.setattr(_weighted_chains, "_MAX_COUNTED", counted)  # cells counted one by one, or added up together
+    monkeypatch.setattr(bits, "_PASSES", counted)  # cells counted one by one, or added up together
     made = trained(margin_states=3000)
     sets = [("a",), ("d", "b"), ("a", "b", "c", "d"), (), ("a", "b", "c")]
     probs, size = made.margins(sets)

@@ -1,12 +1,11 @@
 """Compiled loops of sampled training (Numba, CPU): margins of many sets, parents in a network. Imported when needed."""
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 import math
 
 import numpy as np
 
 from ....compute.jit import njit
-from ....compute.vectors import bit_count
 
 _LANES = 2048  # states whose cells are looked up together
 
@@ -29,57 +28,6 @@ def add_margins(codes, weights, first, members, variables, strides, begin, step,
                     index[b] += stride * np.int64(column[start + b])
             for b in range(size):
                 total[index[b]] += weights[start + b]
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def count_cells(bits, num, planes, first, members, variables, cards, begin, step, total):
-    """Put the shares of ``num`` states in the cells of every ``step``-th set from ``begin``.
-
-    bits (planes, words) say which states have a level, from ``planes[v]`` on the levels of a variable v but the first.
-    Sets are laid out as in :func:`add_margins`. A cell takes the states at whatever first levels it has, and then gives
-    back those at the other levels of these variables.
-    """
-    words = bits.shape[1]
-    chosen = np.empty(max(3, variables.shape[0]), dtype=np.int64)
-    for e in range(begin, first.shape[0], step):
-        base, low, high = first[e], members[e], members[e + 1]
-        size = 1
-        for j in range(low, high):
-            size *= cards[variables[j]]
-        for cell in range(size):
-            # The planes of levels that are not the first; a short list repeats its last one.
-            rest, length = cell, 0
-            for j in range(high - 1, low - 1, -1):
-                level = rest % cards[variables[j]]
-                rest //= cards[variables[j]]
-                if level > 0:
-                    chosen[length] = planes[variables[j]] + level - 1
-                    length += 1
-            count = num
-            if length > 0:
-                count = 0
-                one, two, three = bits[chosen[0]], bits[chosen[min(1, length - 1)]], bits[chosen[min(2, length - 1)]]
-                if length <= 3:
-                    for w in range(words):
-                        count += bit_count(one[w] & two[w] & three[w])
-                else:
-                    for w in range(words):
-                        word = one[w] & two[w] & three[w]
-                        for j in range(3, length):
-                            word &= bits[chosen[j], w]
-                        count += bit_count(word)
-            total[base + cell] = count
-        # First levels, variable by variable.
-        stride = 1
-        for j in range(high - 1, low - 1, -1):
-            levels = cards[variables[j]]
-            for start in range(0, size, stride * levels):
-                for cell in range(base + start, base + start + stride):
-                    for level in range(1, levels):
-                        total[cell] -= total[cell + level * stride]
-            stride *= levels
-        for cell in range(base, base + size):
-            total[cell] /= num
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from ....data.bits import LevelBits, laid_out
 from ....data.observations import Observations
 from ....runs.schedule import MAX_BLOCK_STATES, GibbsSchedule
 from ....structure.hypergraph import Edge, InteractionHypergraph
@@ -27,7 +28,6 @@ from .options import SampledTraining
 # Laws with known constants that sampled training and its annealed runs start from.
 
 Floats = NDArray[np.float64]
-Longs = NDArray[np.int64]
 _PRIOR = 0.5  # counts per level in a network
 _MAX_PARENTS = 3
 _PROMISING = 128  # variables that the first pass leaves for the next parents
@@ -246,7 +246,6 @@ def _information(counts: Floats) -> float:
 _WIDE = 4  # one in so many chains of an annealed population comes from the wide start
 _PIECES = 30  # parts of an annealed run between which weights are looked at
 _LEAST_DISTANCE = 0.05  # total variation of the law of an interaction that counts as nothing
-_MAX_COUNTED = 128  # cells of a set that are counted one by one
 _ERRORS = 6.0  # expected distances of two samples of one law that count as agreement
 
 
@@ -461,7 +460,7 @@ def weighted_margins(
 
     # Cells of all sets one after the other, counted in lanes.
     shapes = [[cards[i] for i in positions] for positions in sets]
-    first, ends, members = _laid_out(cards, sets)
+    first, ends, members = laid_out(cards, sets)
     strides = np.array([math.prod(shape[j + 1 :]) for shape in shapes for j in range(len(shape))], dtype=np.int64)
     total = np.zeros(int(first[-1]))
 
@@ -473,46 +472,19 @@ def weighted_margins(
 
 
 class States:
-    """States of equal weight, codes (d, N), also as bits: which of them have a level, of all levels but the first."""
+    """States of equal weight, codes (d, N), and their margins."""
 
     def __init__(self, codes: NDArray[np.integer], cards: Sequence[int]) -> None:
-        self.codes, self._cards = codes, tuple(cards)
-        self._planes = np.cumsum([0, *(levels - 1 for levels in cards)])
-        packed = np.zeros((self._planes[-1], -(-codes.shape[1] // 64) * 8), dtype=np.uint8)
-        for column, levels, plane in zip(codes, cards, self._planes, strict=False):
-            bits = np.packbits(column == np.arange(1, levels)[:, None], axis=1, bitorder="little")
-            packed[plane : plane + levels - 1, : bits.shape[1]] = bits
-        self._bits = packed.view(np.uint64)
+        self.codes, self._cards, self._bits = codes, tuple(cards), LevelBits(codes, cards)
 
     def margins(self, sets: Sequence[Sequence[int]]) -> list[Floats]:
         """Frequencies of the cells of every set of positions; row-major, flat tables."""
-        # A pass over bits counts one cell, a pass over codes all cells of a set.
-        is_small = [math.prod(self._cards[i] for i in positions) <= _MAX_COUNTED for positions in sets]
-        small, large = ([p for p, fits in zip(sets, is_small, strict=True) if fits is kind] for kind in (True, False))
+        is_fast = [self._bits.is_fast(math.prod(self._cards[i] for i in positions)) for positions in sets]
+        few, many = ([p for p, fast in zip(sets, is_fast, strict=True) if fast is kind] for kind in (True, False))
         num = self.codes.shape[1]
-        counted = iter(self._counted(small))
-        added = iter(weighted_margins(self.codes, np.full(num, 1 / num), self._cards, large))
-        return [next(counted if fits else added) for fits in is_small]
-
-    def _counted(self, sets: Sequence[Sequence[int]]) -> list[Floats]:
-        from ....compute.lanes import run_threads
-        from ._kernels import count_cells
-
-        first, ends, members = _laid_out(self._cards, sets)
-        cards, total = np.array(self._cards, dtype=np.int64), np.zeros(int(first[-1]))
-
-        def count(begin: int, step: int) -> None:
-            places = self._planes, first[:-1], ends, members, cards
-            count_cells(self._bits, self.codes.shape[1], *places, begin, step, total)
-
-        run_threads(count, len(sets))
-        return np.split(total, first[1:-1]) if len(sets) else []
-
-
-def _laid_out(cards: Sequence[int], sets: Sequence[Sequence[int]]) -> tuple[Longs, Longs, Longs]:
-    """First cells and first members of sets whose tables lie one after the other, with the ends; and the members."""
-    first = np.cumsum([0, *(math.prod(cards[i] for i in positions) for positions in sets)])
-    return first, np.cumsum([0, *map(len, sets)]), np.array([i for p in sets for i in p], dtype=np.int64)
+        counted = iter(self._bits.margins(few))
+        added = iter(weighted_margins(self.codes, np.full(num, 1 / num), self._cards, many))
+        return [next(counted) / num if fast else next(added) for fast in is_fast]
 
 
 def disagreement(first: Population, second: Population, hypergraph: InteractionHypergraph) -> tuple[float, bool]:
