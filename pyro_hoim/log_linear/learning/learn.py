@@ -8,8 +8,10 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypedDict
 
+import numpy as np
 import torch
 from typing_extensions import Unpack
 
@@ -40,7 +42,7 @@ from ...errors import (
 from ...runs.arguments import checked_seed
 from ...runs.checkpoint import RunOptions, check_equal, checked_run, packed, unpacked
 from ...schema import Domain
-from ...structure.hypergraph import InteractionHypergraph
+from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..search.confirmation import Confirmation
 from ..search.rounds import (
     Proposal,
@@ -76,6 +78,8 @@ __all__ = ["LearnOptions", "LearnResult", "Regularisation", "fit_collection", "l
 # The search that learns a model: single variables, pairs, then larger sets.
 
 _MAX_ALL_PAIRS = 1500
+_FEW = 0.125  # of the sets of a round: so few with a score may be all that is left, or may not be worth a round
+_PROMISING = 0.01  # of the candidates
 _SEARCH, _STRENGTHS = "search.safetensors", "strengths.safetensors"
 
 
@@ -137,6 +141,7 @@ class StagedSearch:
         train, validation = checked_rows(train, validation, trainer)
         self._pool = search.pool(train.domain)
         self._score = checked_score(search.score)[1]
+        self._pays = isinstance(self._score, Gain) and self._score.search_cost and not self._score.per_parameter
         if isinstance(self._score, Gain):  # hundreds of variables have hundreds of thousands of triples
             self._score = Screened(self._score)
         assert search.per_round is not None
@@ -211,7 +216,19 @@ class StagedSearch:
             most = max(_MAX_ALL_PAIRS // 3, len(self._context.train.domain))
             rows = self._context.train.total_count  # no fewer than parameters
             room, least = (len(pairs), None) if len(pairs) <= min(_MAX_ALL_PAIRS, rows) else (most, least)
-        return Proposal.of_best(candidates, self._score, self._context, room, least)
+        return Proposal.of_best(candidates, partial(self._scored, room=room), self._context, room, least)
+
+    def _scored(self, candidates: Sequence[Edge], context: ScoreContext, *, room: int) -> np.ndarray:
+        """Scores, without the cost of the search where few are left that pay it but many that promise something.
+
+        Of candidates of no use hardly any gains a nat over all rows; where the law has no sparse model, many do.
+        """
+        values = self._score(candidates, context)
+        if not self._pays or (values > 0).sum() >= _FEW * room:
+            return values
+        scored, total = np.isfinite(values), context.train.total_count
+        gains = values + math.log(max(1, scored.sum())) / total
+        return gains if (gains[scored] > 1 / total).mean() > _PROMISING else values
 
     def _note_round(self) -> None:
         """Keep the strengths of a new round, which the trainer holds, and tell of rounds not told of."""

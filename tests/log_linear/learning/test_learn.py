@@ -1,6 +1,7 @@
 """Learning a whole model: what it finds in laws that are known, against exact likelihoods, and how it goes on."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +16,12 @@ from pyro_hoim.data import ColumnGroup, JoinedColumns, join_columns
 from pyro_hoim.data.frames import check_columns
 from pyro_hoim.errors import DataWarning, InputTypeError, UnknownNameError
 from pyro_hoim.log_linear import (
+    ExactTrainer,
+    Gain,
     InteractionRidge,
     Regularisation,
     SampledTraining,
+    ScoreContext,
     SelectionOptions,
     fit,
     fit_collection,
@@ -26,6 +30,7 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.log_linear.learning import _session as _trainers
 from pyro_hoim.log_linear.learning.learn import columns_joined
+from pyro_hoim.log_linear.search.scores import GainEstimate
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.runs.checkpoint import TimeUp
 from pyro_hoim.schema import Variable
@@ -402,6 +407,30 @@ def test_a_round_under_way_is_given_up(parts, monkeypatch):
     assert (cut.selection.status, len(cut.selection.rounds)) == ("time limit", 3)
     assert cut.selection.best_round > 0
     assert cut.gain(parts[2]) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("gains", "room", "pays"),
+    [
+        ([9.0] * 3 + [2.0] * 97, 100, False),  # few would pay the cost of the search, and many gain something
+        ([9.0] * 20 + [2.0] * 80, 100, True),  # enough pay it
+        ([9.0] + [0.5] * 99, 40, True),  # what is left gains less than a nat
+        ([9.0] * 3 + [2.0] * 97, 16, True),  # a small round needs fewer
+    ],
+)
+def test_the_cost_of_the_search_falls_where_many_sets_gain_something(parts, monkeypatch, gains, room, pays):
+    from pyro_hoim.log_linear.learning.learn import StagedSearch, singles
+
+    train, validation, _ = parts
+    made = ExactTrainer(train, singles(train.domain))
+    ridge = InteractionRidge(1.0)
+    options = SelectionOptions().filled(2, 3)
+    search = StagedSearch(train, validation, made, options, ridge, 0, RunOptions(), print)
+    loss = np.array(gains) / train.total_count
+    monkeypatch.setattr(Gain, "estimate", lambda *_: GainEstimate(loss, loss))
+    scores = search._scored([("a", "b")] * 100, ScoreContext(train, made), room=room)
+    cost = math.log(100) / train.total_count if pays else 0.0
+    assert np.allclose(scores, loss - cost, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("limit", [0, -1.0, float("inf"), float("nan"), True, "5m"])

@@ -300,6 +300,11 @@ def test_a_network_is_closer_than_a_forest_and_adds_no_parents_to_noise():
     noise = Observations(DOMAIN, torch.from_numpy(np.random.default_rng(0).integers(0, [2, 3, 4, 2], (3000, 4))))
     quiet = network_law(noise, order(2), forest_law(RowMargins(noise), order(2)))
     assert not any(draw.parents for draw in quiet.draws)
+    # the best of many columns of noise gains something in any case
+    wide = Domain.from_cardinalities({f"v{i}": 2 for i in range(60)})
+    noise = Observations(wide, torch.from_numpy(np.random.default_rng(0).integers(0, 2, (500, 60))))
+    quiet = network_law(noise, order(1, wide), forest_law(RowMargins(noise), order(1, wide)))
+    assert sum(len(draw.parents) for draw in quiet.draws) <= 6
 
 
 @pytest.mark.parametrize("start", ["network", "tree", "independent"])

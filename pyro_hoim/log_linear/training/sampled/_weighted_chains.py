@@ -32,7 +32,7 @@ _PRIOR = 0.5  # counts per level in a network
 _MAX_PARENTS = 3
 _PROMISING = 128  # variables that the first pass leaves for the next parents
 _MAX_FAMILY = 4096  # cells of a variable and its parents
-_LEAST_GAIN = 1.0  # nats per level, over all rows, that a parent must bring
+_LEAST_GAIN = 1.0  # nats per level, over all rows, that a parent must bring, beside the log of how many might do
 
 
 class _Draw(NamedTuple):
@@ -160,9 +160,9 @@ def network_law(rows: Observations, hypergraph: InteractionHypergraph, forest: S
     .. math:: q(x_i \mid x_P) = \frac{n(x_i, x_P) + a I_i \, q(x_i \mid x_{P \setminus \{j\}})}{n(x_P) + a I_i}
 
     Variables come in the order of the forest. Each takes the parent j among its predecessors, with which the rows are
-    most probable when each is left out, as long as that helps; the second and third among the 128 that did best as the
-    first. The families join the collection. It lies much closer to a fitted law than a forest, so that annealed runs
-    from it are short and their weights even.
+    most probable when each is left out, as long as that helps by more than the best of so many does by chance; the
+    second and third among the 128 that did best as the first. The families join the collection. It lies much closer to
+    a fitted law than a forest, so that annealed runs from it are short and their weights even.
     """
     from ....compute.lanes import run_threads
 
@@ -221,7 +221,7 @@ class _Parents:
         free = np.array(placed, dtype=np.int64)
         while len(parents) < _MAX_PARENTS:
             scores = parent_scores(self._columns, sizes, counts, i, cells, fitted, prior, free, _MAX_FAMILY)
-            if not len(free) or scores.max() <= best + _LEAST_GAIN * levels:
+            if not len(free) or scores.max() <= best + _LEAST_GAIN * levels + math.log(len(placed)):
                 break
             # The best parent joins; the promising ones are looked at again.
             j, best = int(free[scores.argmax()]), float(scores.max())
