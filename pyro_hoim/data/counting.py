@@ -110,17 +110,24 @@ def merge_rows(
     Other figures of the rows are added likewise.
     """
     is_positive = counts > 0
-    codes, counts = codes[is_positive], counts[is_positive]
-    # A row as one number, where that is large enough, sorts fastest.
-    if math.prod(n + 1 for n in cardinalities) < _LARGEST_KEY:
-        keys = np.zeros(len(codes), dtype=np.int64)
-        for i, n in enumerate(cardinalities):
-            keys = keys * (n + 1) + (codes[:, i] + 1)
-        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    else:
-        _, first, inverse = np.unique(codes, axis=0, return_index=True, return_inverse=True)
-    each = (counts, *(other[is_positive] for other in others))
-    sums = (np.bincount(inverse.reshape(-1), weights=figures, minlength=len(first)) for figures in each)
+    if not is_positive.all():
+        codes, counts, others = codes[is_positive], counts[is_positive], tuple(o[is_positive] for o in others)
+    # Rows as few large numbers each, of which the first counts most: they sort fast and take little memory.
+    keys, sizes = [np.zeros(len(codes), dtype=np.int64)], 1
+    for i, n in enumerate(cardinalities):
+        if sizes * (n + 1) >= _LARGEST_KEY:
+            keys, sizes = [np.zeros(len(codes), dtype=np.int64), *keys], 1
+        keys[0] *= n + 1
+        keys[0] += codes[:, i] + 1
+        sizes *= n + 1
+    order = np.lexsort(keys)
+    is_new = np.ones(len(codes), dtype=bool)
+    if len(codes):
+        is_new[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    first, inverse = order[is_new], np.empty(len(codes), dtype=np.int64)
+    inverse[order] = np.cumsum(is_new) - 1
+    each = (counts, *others)
+    sums = (np.bincount(inverse, weights=figures, minlength=len(first)) for figures in each)
     return codes[first], *(figures.astype(np.float64, copy=False) for figures in sums)  # of no rows they are integers
 
 

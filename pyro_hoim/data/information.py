@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -91,12 +92,10 @@ class InformationTable:
             problem = f"{correction!r} expects whole counts, received fractional weights"
             raise conflict("correction", problem, "use correction=None")
         self._total = data.total_count
-        # Column by column, as the compiled sums read them.
         merged = data.unique()
-        self._columns = np.ascontiguousarray(merged.codes.numpy().T, dtype=np.int32)
-        self._counts = merged.counts.numpy()
+        self._codes, self._counts = merged.codes.numpy(), merged.counts.numpy()
         has_bits = LevelBits.serves(self._counts)
-        self._bits = LevelBits(self._columns, data.domain.cardinalities, self._counts) if has_bits else None
+        self._bits = LevelBits(self._codes.T, data.domain.cardinalities, self._counts) if has_bits else None
 
     def __repr__(self) -> str:
         known = sum(len(keys) for keys, _ in self._known.values())
@@ -184,6 +183,11 @@ class InformationTable:
                 self._keep(new, self._total, *self._sums(new).T)
             known, values = self._known[sets.shape[1]]
         return values[np.searchsorted(known, distinct)][inverse.reshape(-1)]
+
+    @cached_property
+    def _columns(self) -> np.ndarray:
+        """Codes column by column, as the compiled sums read them."""
+        return np.ascontiguousarray(self._codes.T, dtype=np.int32)
 
     def _sums(self, sets: np.ndarray) -> np.ndarray:
         """Sums of c log c over the cells of distinct sets in lexicographic order, and how many are occupied, (m, 2)."""
