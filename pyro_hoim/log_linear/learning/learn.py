@@ -221,12 +221,14 @@ class StagedSearch:
     def _scored(self, candidates: Sequence[Edge], context: ScoreContext, *, room: int) -> np.ndarray:
         """Scores, without the cost of the search where few are left that pay it but many that promise something.
 
-        Of candidates of no use hardly any gains a nat over all rows; where the law has no sparse model, many do.
+        Of candidates of no use hardly any gains a nat over all rows; where the law has no sparse model, many do. So it
+        is as long as there are two rows for every interaction; beyond, rounds cost more than they bring.
         """
-        values = self._score(candidates, context)
-        if not self._pays or (values > 0).sum() >= _FEW * room:
+        values, total = self._score(candidates, context), context.train.total_count
+        is_large = context.hypergraph.num_interactions + room > total / 2
+        if not self._pays or is_large or (values > 0).sum() >= _FEW * room:
             return values
-        scored, total = np.isfinite(values), context.train.total_count
+        scored = np.isfinite(values)
         gains = values + math.log(max(1, scored.sum())) / total
         return gains if (gains[scored] > 1 / total).mean() > _PROMISING else values
 

@@ -416,6 +416,7 @@ def test_a_round_under_way_is_given_up(parts, monkeypatch):
         ([9.0] * 20 + [2.0] * 80, 100, True),  # enough pay it
         ([9.0] + [0.5] * 99, 40, True),  # what is left gains less than a nat
         ([9.0] * 3 + [2.0] * 97, 16, True),  # a small round needs fewer
+        ([9.0] * 3 + [2.0] * 97, 10_000, True),  # more interactions than rows
     ],
 )
 def test_the_cost_of_the_search_falls_where_many_sets_gain_something(parts, monkeypatch, gains, room, pays):
