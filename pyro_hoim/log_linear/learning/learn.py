@@ -342,13 +342,14 @@ def learn_variables(
     .. math:: \min_\theta \; -\sum_n \log q_\theta(x_n)
         + \tfrac12 \sum_{S \in \mathcal I} \lambda_S (\theta^S)^\top K_S \theta^S
 
-    The recipe: single variables first; then all pairs at once (beyond 1,500 of them the best 500 by their score, or one
-    per column where that is more); then rounds of the best sets that heredity admits, twice as many every time, until
-    the validation loss gets worse. Pairs are tried twice: under weak strengths :math:`\lambda_S`, and under strengths
-    that the training rows choose for every interaction (the fixed point of the evidence), which hold interactions of no
-    use at zero. The validation rows say which is used from there; under weak strengths only sets with a positive score
-    are added. The best collection is trained once more, longer, and log Z is found exactly or estimated on chains of
-    its own.
+    The recipe: single variables first; then all pairs at once (where they are more than 1,500, or than the rows, the
+    best 500 by their score, or one per column where that is more); then rounds of the best sets that heredity admits,
+    twice as many every time, until the validation loss gets worse. Pairs are tried twice: under weak strengths
+    :math:`\lambda_S`, and under strengths that the training rows choose for every interaction (the fixed point of the
+    evidence), which hold interactions of no use at zero. The validation rows say which is used from there; under weak
+    strengths only sets with a positive score are added, or, once few have one but many of the others promise something,
+    sets with a positive gain, up to one for every two rows. The best collection is trained once more, longer, and log Z
+    is found exactly or estimated on chains of its own.
 
     Interactions of no use do little harm in that model. Which interactions there are is another question:
     ``structure`` holds the model of those that training and validation rows together confirm
