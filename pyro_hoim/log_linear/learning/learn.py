@@ -228,9 +228,8 @@ class StagedSearch:
         is_large = context.hypergraph.num_interactions + room > total / 2
         if not self._pays or is_large or (values > 0).sum() >= _FEW * room:
             return values
-        scored = np.isfinite(values)
-        gains = values + math.log(max(1, scored.sum())) / total
-        return gains if (gains[scored] > 1 / total).mean() > _PROMISING else values
+        gains = values + math.log(max(1, np.isfinite(values).sum())) / total
+        return gains if (gains > 1 / total).mean() > _PROMISING else values
 
     def _note_round(self) -> None:
         """Keep the strengths of a new round, which the trainer holds, and tell of rounds not told of."""
