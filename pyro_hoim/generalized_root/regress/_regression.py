@@ -403,8 +403,8 @@ def _curvature(table: Floats, orders: Integers, hessians: Floats) -> Floats:
     which = [(j, np.flatnonzero(orders == j)) for j in np.unique(orders)]
     for i, one in which:
         for j, two in which:
-            if i == j:  # a matrix times its transpose, which is half the work
-                half = table[one] * np.sqrt(hessians[:, i, i])
+            if i == j:  # a matrix times its transpose, which is half the work; a variance is negative by rounding alone
+                half = table[one] * np.sqrt(np.maximum(hessians[:, i, i], 0.0))
                 total[np.ix_(one, one)] = half @ half.T
             elif i < j:
                 block = (table[one] * hessians[:, i, j]) @ table[two].T

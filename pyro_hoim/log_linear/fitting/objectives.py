@@ -32,6 +32,9 @@ _LEAST_CURVATURE = 1e-8  # of the largest, where levels are absent and no penalt
 # The mean negative log pseudo-likelihood of rows and its gradient, without autograd.
 
 
+_LEAST_COLUMNS, _CELLS = 16, 2**20  # columns from which on products of matrices pay, and cells at a time
+
+
 class ConditionalLayout:
     """Tables of a collection as conditionals read them: every table once for each variable, that axis last.
 
@@ -64,6 +67,8 @@ class ConditionalLayout:
         flat_pairs = [entry for entries in pairs for entry in entries]
         flat_others = [entry for entries in others for entry in entries]
         members = [member for _, entries in flat_others for member in entries]
+        # Many binary columns with single columns and pairs alone are summed by products of matrices.
+        self.is_ising = len(cards) >= _LEAST_COLUMNS and set(cards) == {2} and not members
         self.reads = 2.0 * (len(flat_pairs) + len(members)) * max(cards, default=0)  # for a row and its gradient
         self.arrays = (
             np.array(cards, dtype=np.int64),
@@ -100,10 +105,43 @@ class PseudoRows:
         from ._pseudo_kernels import BLOCK, conditionals
 
         entries = tables[layout.source]
+        if layout.is_ising and np.isfinite(entries).all():
+            return self._sum_ising(layout, entries, gradient, with_gradient)
         loss = 0.0
         for first, end in pieces(len(self._codes), len(self._codes) * layout.reads, BLOCK):
             rows = self._codes[first:end], self._weights[first:end]
             loss = float(conditionals(*rows, layout.arrays, entries, gradient, with_gradient, loss))
+        return loss
+
+    def _sum_ising(
+        self, layout: ConditionalLayout, entries: np.ndarray, gradient: np.ndarray, with_gradient: bool
+    ) -> float:
+        """The same of many binary columns with single columns and pairs alone, by products of matrices."""
+        cards, first_pair, first_other, base, other, single = layout.arrays[:6]
+        column, alone = (np.repeat(np.arange(len(cards)), np.diff(first)) for first in (first_pair, first_other))
+        # Log odds of a column: a constant, and what every other one at its second level adds.
+        at_zero, at_one = entries[base + 1] - entries[base], entries[base + 3] - entries[base + 2]
+        constant = np.bincount(column, at_zero, len(cards)) + np.bincount(
+            alone, entries[single + 1] - entries[single], len(cards)
+        )
+        slopes, products, sums = *np.zeros((2, len(cards), len(cards))), np.zeros(len(cards))
+        slopes[other, column] = at_one - at_zero
+        loss, step = 0.0, max(1, _CELLS // len(cards))
+        for start in range(0, len(self._codes), step):
+            x, weights = self._codes[start : start + step].astype(np.float64), self._weights[start : start + step, None]
+            odds = x @ slopes + constant
+            rarer = np.exp(-np.abs(odds))
+            loss += float((weights * (np.maximum(odds, 0.0) + np.log1p(rarer) - x * odds)).sum())
+            if with_gradient:
+                shares = weights * (np.where(odds >= 0.0, 1.0, rarer) / (1.0 + rarer) - x)
+                products += x.T @ shares
+                sums += shares.sum(0)
+        # Every entry's gradient; those of a first level are those of its second with the other sign.
+        if with_gradient:
+            ones, all_rows = products[other, column], sums[column]
+            for place_of, values in ((base, all_rows - ones), (base + 2, ones), (single, sums[alone])):
+                gradient[place_of] -= values
+                gradient[place_of + 1] += values
         return loss
 
     def value(self, layout: ConditionalLayout, tables: np.ndarray) -> float:

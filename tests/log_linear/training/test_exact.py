@@ -869,3 +869,25 @@ def test_rows_in_pieces_have_the_bits_of_one_go(monkeypatch):
     assert calls == [256] * 7 + [208]
     assert again == loss
     np.testing.assert_array_equal(same, gradient)
+
+
+@pytest.mark.parametrize("num_columns", [16, 20])
+def test_products_of_matrices_sum_pairs_of_binary_columns_as_the_kernel_does(num_columns, monkeypatch):
+    rng = np.random.default_rng(num_columns)
+    domain = Domain.from_cardinalities([2] * num_columns)
+    edges = [e for e in itertools.combinations(domain.names, 2) if rng.random() < 0.7]
+    graph = InteractionHypergraph(domain, [*((name,) for name in domain.names), *edges])
+    codes, counts = torch.from_numpy(rng.integers(0, 2, (300, num_columns))), torch.from_numpy(rng.random(300))
+    rows, layout = PseudoRows(Observations(domain, codes, counts)), ConditionalLayout(graph)
+    assert layout.is_ising
+    monkeypatch.setattr("pyro_hoim.log_linear.fitting.objectives._CELLS", 100 * num_columns)  # in pieces
+    tables = [scale * rng.normal(size=graph.num_terms) for scale in (0.1, 30.0)]
+    tables.append(np.where(np.arange(graph.num_terms) == graph.num_terms - 1, -np.inf, tables[0]))
+    results = [(rows.value(layout, entries), *rows.evaluate(layout, entries)) for entries in tables]
+    layout.is_ising = False
+    for entries, (value, loss, gradient) in zip(tables, results, strict=True):
+        kernel = rows.evaluate(layout, entries)
+        assert value == loss == pytest.approx(kernel[0], rel=1e-13)
+        if np.isfinite(value):
+            np.testing.assert_allclose(gradient, kernel[1], rtol=0, atol=1e-14)
+    assert [np.isfinite(value) for value, _, _ in results] == [True, True, False]  # impossible entries are the kernel's
