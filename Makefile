@@ -18,8 +18,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 
 KERNELS := $(shell grep -rlE 'numba|compute.jit' pyro_hoim --include='*.py')
 # Where a newer library could change something: all doctests; frames, files, plots, pages, estimators, ArviZ, and laws under
-# the modes of PyTorch; of commands and results one file of each kind. What we compute or parse ourselves is of `make test`,
-# as are what a browser makes of pages, whose figures others test, and what stands first on them.
+# the modes of PyTorch; of commands, reports and results one file of each kind. What we compute or parse ourselves is of
+# `make test`, as are what a browser makes of pages, whose figures others test, and what stands first on them.
 tests_of = $(patsubst %,tests/$(1)/test_%.py,$(2))
 MEETING := pyro_hoim $(addprefix tests/,compute core datasets estimators plots) \
 	$(patsubst %,tests/test_%.py,atomic compilation device guard public_api) \
@@ -27,11 +27,13 @@ MEETING := pyro_hoim $(addprefix tests/,compute core datasets estimators plots) 
 	$(call tests_of,data,bins columns doors encoding files_of_others frames row_options safe_cells table_file typed_files wide) \
 	$(call tests_of,data/sources,as_whole files local rows) \
 	$(call tests_of,front,fit frames_everywhere) \
-	$(call tests_of,report,folder impossible_report labels_and_counts learned_report mixed_report network_report report \
-		root_report structure_report words) \
+	$(call tests_of,report,folder labels_and_counts report words) \
 	$(call tests_of,results,conformance summary what_people_read) \
 	$(call tests_of,interop,arviz chains loo markov structures) \
 	$(call tests_of,runs,damaged_files model_files)
+# Of those files, what is of our own modules and kernels alone.
+OUR_OWN := every_kernel_that_python_calls or processes_report or every_cache_of_tensors or its_own_family_alone or \
+	importing_has_no_side_effects or a_shift_moves_every_generator or equal_bits_whatever_the_size
 # What could need public data; collecting all the others takes longer than these tests do.
 HIDING = pyro_hoim/datasets $(shell grep -rlE 'shared_data|datasets|guard' tests --include='test_*.py')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -81,7 +83,7 @@ test: $(VENV)/kernels.stamp  ## Tests and doctests, without those marked slow
 	$(PYTEST) --durations=15 -m "not slow"
 
 newest: $(VENV)/kernels.stamp  ## Doctests, and the tests of what meets other libraries: for PYTHON=python3.13
-	$(PYTEST) -m "not slow" -k "not every_kernel_that_python_calls and not processes_report and not every_cache_of_tensors" $(MEETING)
+	$(PYTEST) -m "not slow" -k "not ($(OUR_OWN))" $(MEETING)
 
 offline: $(VENV)/kernels.stamp  ## The tests of public data and of its loaders, as where the data is absent
 	PYRO_HOIM_TEST_DATA=hidden $(PYTEST) -m "not slow" -k "public_data or datasets or guard" $(HIDING)

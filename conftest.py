@@ -29,6 +29,7 @@ import torch  # noqa: E402
 collect_ignore = ["tests/benchmarks", "tests/guard"]
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.fsync = lambda _: None  # no test switches the machine off, and every file would wait for the disk
 
 torch.set_num_threads(1)
 for _device in (torch.cuda, torch.xpu, torch.mtia):

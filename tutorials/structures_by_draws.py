@@ -146,12 +146,12 @@ prior = StructurePrior(table.domain, space="pairwise")
 program = structure_model(table, prior, "unit")
 
 
-def fitted(dependence: str, num_steps: int = 4000) -> AutoStructure:
+def fitted(dependence: str, num_steps: int = 2500) -> AutoStructure:
     """The guide after some steps."""
     pyro.set_rng_seed(0)
     pyro.clear_param_store()
     guide = AutoStructure(program, dependence=dependence)
-    optimiser = ClippedAdam({"lr": 0.05, "lrd": 0.01 ** (1 / num_steps)})
+    optimiser = ClippedAdam({"lr": 0.1, "lrd": 0.01 ** (1 / num_steps)})
     svi = SVI(program, guide, optimiser, guide.elbo())
     for _ in range(num_steps):
         svi.step()

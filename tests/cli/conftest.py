@@ -9,7 +9,7 @@ sys.path.append(str(Path(__file__).parent))
 
 from command_line import CommandLine
 
-from support.figures import figures_of_one_pixel
+from support.figures import no_figures
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def words_alone():
     Draw no more tables where few are as extreme, which takes a second a fit, and those by fewer moves; tests of
     goodness of fit draw them as users do.
     """
-    with figures_of_one_pixel(), pytest.MonkeyPatch.context() as patch:
+    with no_figures(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("pyro_hoim.log_linear.goodness.p_values._FINER", 1)
         patch.setattr("pyro_hoim.log_linear.goodness.fibre._STEPS_PER_CELL", 1)
         yield

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 SHELLS = ("", "sh", "bash", "shell", "console")
 LONG = re.compile(
-    r"learn (?!.*--numbers families)|structures |--posterior|--method ais|--order \d --order|"
+    r"learn (?!.*--numbers families)|structures |margins survey|--posterior|--method ais|--order \d --order|"
     r"mushroom|adult|breast_cancer|fit( --seed \d+)?$"
 )
 PUBLIC = re.compile("|".join(info.name for info in dataset_files()))

@@ -9,7 +9,7 @@ sys.path.append(str(Path(__file__).parents[1] / "cli"))
 
 from command_line import CommandLine
 
-from support.figures import figures_of_one_pixel
+from support.figures import no_figures
 
 
 @pytest.fixture
@@ -17,5 +17,5 @@ def shell(tmp_path, monkeypatch, capsys):
     """Runs commands in a fresh folder and reads what they print; figures are one pixel, long stages are not told of."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pyro_hoim.cli.output.PERIOD", 3600.0)
-    with figures_of_one_pixel():
+    with no_figures():
         yield CommandLine(capsys)
