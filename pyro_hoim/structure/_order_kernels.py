@@ -88,7 +88,8 @@ def order_of_least_fill(pairs, cards, ties, most, order):
                         fill[numbers[k]] -= 1
         for a in range(count):
             u = around[a]
-            graph[u] |= clique
+            for word in range(words):
+                graph[u, word] |= clique[word]
             graph[u, u // 64] &= ~(_ONE << np.uint64(u % 64))
             graph[u, best // 64] &= ~(_ONE << np.uint64(best % 64))
         # The neighbours, which are a clique now, are counted anew.

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ...compute.jit import njit
+from ...compute.jit import njit, write
 from ...compute.lanes import mix
 
 # Random numbers of single chains for compiled samplers: xoshiro256++, one state per chain.
@@ -382,7 +382,7 @@ def _split(pieces, i, count, side, coefficients, powers, anchored, offset, is_di
     elif not low < cut < high:
         pieces[i, _GAP] = 0.0
         return False
-    pieces[count] = pieces[i]
+    write(pieces[count], pieces[i])
     _end(pieces, i, 1, cut, side, coefficients, powers, anchored)
     if is_discrete:
         _end(pieces, count, 0, cut + 1.0, side, coefficients, powers, anchored)

@@ -106,7 +106,7 @@ def _draw_from_hat(code, maximum, eta, work, words, b):
             return math.nan
     reference = offsets[0] if num_sides == 1 else max(offsets[0], offsets[1])
     # The hat over both sides, and a draw under it.
-    count = 0
+    count = np.int64(0)  # a bare 0 would be a type of its own, for which all that is called compiles anew
     for s in range(num_sides):
         offsets[s] -= reference
         count = add_side(

@@ -220,15 +220,16 @@ def _trapezoid(kind, coefs, powers, centre, tilt, left, right, share, order, par
     """Log of the integral between negligible ends, with moments, and how much doubling the nodes changed it last."""
     k = coefs.shape[0]
     s, steps, scratch = np.empty(_NODES + 1), np.empty((k, _NODES + 1)), np.empty((3, _NODES + 1))
-    n, value, other, change = 32, 0.0, 0.0, np.inf
+    # A bare 0 or 32 would be a type of its own, for which all that is called compiles anew.
+    n, start, value, other, change = np.int64(32), np.int64(0), 0.0, 0.0, np.inf
     while n <= _NODES:
         step = (right - left) / n
         if n == 32:
-            _fill(kind, coefs, powers, centre, tilt, left, step, 0, n, s, steps)
+            _fill(kind, coefs, powers, centre, tilt, left, step, start, n, s, steps)
         else:
             half = n // 2
             _fill(kind, coefs, powers, centre, tilt, left + step, 2.0 * step, half, half, s, steps)
-        new = moments(s, steps, n, -1, scratch, order, part_mean, part_cov) + math.log(step)
+        new = moments(s, steps, n, np.int64(-1), scratch, order, part_mean, part_cov) + math.log(step)
         second = 0.0
         for i in range(n):
             second += scratch[0, i] * steps[0, i] * steps[0, i]
@@ -246,10 +247,10 @@ def _trapezoid(kind, coefs, powers, centre, tilt, left, right, share, order, par
 def _deepened(coefs, powers, centre, tilt, end, first):
     """The end of a window of counts (relative to its centre), moved to where the density has fallen by the depth."""
     s, steps = np.empty(1), np.empty((coefs.shape[0], 1))
-    _fill_counts(coefs, powers, centre, tilt, end, 1.0, 0, 1, s, steps)
+    _fill_counts(coefs, powers, centre, tilt, end, 1.0, np.int64(0), np.int64(1), s, steps)
     height = s[0]
     while height > -_DEPTH and centre + 1.25 * end > first:
-        _fill_counts(coefs, powers, centre, tilt, 1.25 * end, 1.0, 0, 1, s, steps)
+        _fill_counts(coefs, powers, centre, tilt, 1.25 * end, 1.0, np.int64(0), np.int64(1), s, steps)
         if s[0] >= height:
             break
         height = s[0]
@@ -357,7 +358,7 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
                         part_mean[j] += math.exp(powers[j] * peaks[w, 0])
                     error = max(error, change * change if change < 1e-7 else change)
                     error += _EPSILON * terms * math.exp(-abs(value - peaks[w, 1] - total))
-                    value = merge(True, value, mean, cov, order, peaks[w, 1] + total, part_mean, part_cov)
+                    value = merge(np.bool_(True), value, mean, cov, order, peaks[w, 1] + total, part_mean, part_cov)
                     continue
         if right - left > _LONGEST:
             return value, np.inf
@@ -366,12 +367,12 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
         s, steps, scratch = np.empty(_NODES), np.empty((k, _NODES)), np.empty((3, _NODES))
         while x <= end:
             n = int(min(float(_NODES), end - x + 1.0))
-            _fill_counts(coefs, powers, centre, tilt, x - centre, 1.0, 0, n, s, steps)
-            total = moments(s, steps, n, -1, scratch, order, part_mean, part_cov)
+            _fill_counts(coefs, powers, centre, tilt, x - centre, 1.0, np.int64(0), n, s, steps)
+            total = moments(s, steps, n, np.int64(-1), scratch, order, part_mean, part_cov)
             for j in range(k):
                 part_mean[j] += math.exp(powers[j] * peaks[w, 0])
             error = max(error, _EPSILON * terms * math.exp(-abs(value - peaks[w, 1] - total)))
-            value = merge(True, value, mean, cov, order, peaks[w, 1] + total, part_mean, part_cov)
+            value = merge(np.bool_(True), value, mean, cov, order, peaks[w, 1] + total, part_mean, part_cov)
             x += n
     return value, error
 

@@ -59,7 +59,7 @@ def _largest(s, tables, row, first, end):
 def _scan(eta, tables, have, limit, s):
     """Logs of the terms from 0 to where the rest is negligible, also for E x^2; returns what the caller unpacks."""
     k = eta.shape[0]
-    first, best, best2, top = 0, -np.inf, -np.inf, 0
+    first, best, best2, top = np.int64(0), -np.inf, -np.inf, np.int64(0)
     # Blocks of counts, each a quarter longer than what lies before it.
     while first < limit:
         end = min(limit, first + max(32, first // 4))
@@ -102,7 +102,7 @@ def count_values(eta, limit, order, value, mean, cov, error, floors):
     tables = np.empty((k + 2, limit))
     s, steps, scratch = np.empty(limit), np.empty((k, limit)), np.empty((3, limit))
     no_mean, no_cov = np.empty(k), np.empty((k, k))
-    have = 0
+    have = np.int64(0)  # a bare 0 would be a type of its own, for which all that is called compiles anew
     for row in range(n):
         row_mean = mean[row] if order > 0 else no_mean
         row_cov = cov[row] if order > 1 else no_cov

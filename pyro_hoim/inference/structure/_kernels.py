@@ -81,7 +81,7 @@ def newton_modes(
         part = np.empty((size, cells))
         point, mean, step = np.empty(size), np.empty(size), np.empty(size)
         for i in range(size):
-            part[i] = design[index[i]]
+            write(part[i], design[index[i]])
             point[i] = theta[m, index[i]]
         centred = np.empty((size, cells))
         hessian, trial = np.empty((size, size)), np.empty(size)

@@ -181,18 +181,20 @@ def powers(inverse, levels, block, work):
         for j in range(block):
             rest[j] = row[j] - top[j]
     if levels == 2:  # one of two exponentials is that of zero
-        row, rest = x[block : 2 * block], less[block : 2 * block]
+        many, rest = block, less[block : 2 * block]
         for j in range(block):
             x[j] = min(less[j], rest[j])
-        exp(x, bits, shifted, shifted_bits, block)
+    else:
+        for j in range(many):
+            x[j] = less[j]
+    exp(x, bits, shifted, shifted_bits, many)
+    if levels == 2:
+        row, rest = x[block : 2 * block], less[block : 2 * block]
         for j in range(block):
             sums[j] = 1.0 + x[j]
             row[j] = x[j] if rest[j] < 0.0 else 1.0
             x[j] = x[j] if less[j] < 0.0 else 1.0
         return
-    for j in range(many):
-        x[j] = less[j]
-    exp(x, bits, shifted, shifted_bits, many)
     for j in range(block):
         sums[j] = x[j]
     for level in range(1, levels):
@@ -322,7 +324,8 @@ def run(task, number, values, beliefs, backward, weight, program, work):
     if task != 1:
         largest[number] = highs.max()
     if task == 2 and total > 0.0:
-        beliefs[shift : shift + width] /= total
+        for j in range(shift, shift + width):
+            beliefs[j] /= total
         entropy /= total
     return entropy
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ...compute.jit import njit
+from ...compute.jit import njit, write
 from ...compute.lanes import fill_uniform64
 from ._kernels import PLAIN, SUMS, exp, log, powers
 
@@ -71,29 +71,29 @@ def _draw_variable(values, weights, program, b, states, begin, uniforms, log_wei
     x, top, _, less, mark, _, logs, _ = work
     first, last, count = program.buckets[b], program.buckets[b + 1], len(uniforms)
     levels, row = program.nodes[first, 0], states[program.variables[first]][begin : begin + count]
-    if last - first == 1:  # of one mini-bucket the mean is what this says, and no weight changes
-        _look_up(x, values, program, first, states, begin, index[:count])
-        powers(1.0 / weights[first], levels, count, work)
-        _choose(work, levels, uniforms, passed, row)
-        for n in range(count):
-            log_weights[n] = -np.inf if mark[n] else log_weights[n]
-        return
-    mixed[: levels * count] = 0.0
-    for k in range(first, last):
-        weight = weights[k]
-        _look_up(x, values, program, k, states, begin, index[:count])
+    is_one = last - first == 1  # of one mini-bucket the mean is what this says, and no weight changes
+    mixed[: 0 if is_one else levels * count] = 0.0
+    # What every mini-bucket says, then their mean: one turn more, since code in two places is compiled twice.
+    for k in range(first, last if is_one else last + 1):
+        weight = weights[k] if k < last else 1.0
+        if k < last:
+            _look_up(x, values, program, k, states, begin, index[:count])
+        else:
+            for n in range(levels * count):
+                x[n] = mixed[n]
         powers(1.0 / weight, levels, count, work)
+        if is_one:
+            break
         _log_sums(work, logs, count)
-        for level in range(levels):
+        for level in range(levels if k < last else 0):
             part, rest = mixed[level * count : (level + 1) * count], less[level * count : (level + 1) * count]
             for n in range(count):
                 part[n] += weight * (rest[n] - logs[n])
-    for n in range(levels * count):
-        x[n] = mixed[n]
-    powers(1.0, levels, count, work)
-    _log_sums(work, logs, count)
     for n in range(count):
-        log_weights[n] += -np.inf if mark[n] else min(top[n] + logs[n], 0.0)
+        if is_one:
+            log_weights[n] = -np.inf if mark[n] else log_weights[n]
+        else:
+            log_weights[n] += -np.inf if mark[n] else min(top[n] + logs[n], 0.0)
     _choose(work, levels, uniforms, passed, row)
 
 
@@ -135,7 +135,7 @@ def _resample(states, variables, log_weights, threshold, offset, spare, space):
         row = states[v]
         for k in range(count):
             spare[k] = row[ancestors[k]]
-        row[:] = spare
+        write(row, spare)
     log_weights[:] = 0.0
     return top + math.log(total / count)
 

@@ -164,14 +164,14 @@ def contract(X, x, Y, y, Z, z, size, program, number, sums):
     """One whole contraction into Z[z : z + size]."""
     loops, form = program.loops, program.form[number]
     first, last = program.pointer[number], program.pointer[number + 1]
-    total = 1
+    start, total = np.int64(0), np.int64(1)  # a bare 0 or 1 would be a type of its own and compile everything anew
     for k in range(first, last - 1):
         total *= loops[0, k]
     if form[1]:
-        contract_rows(X, x, Y, y, Z, z, loops, first, last, 0, total, form[2])
+        contract_rows(X, x, Y, y, Z, z, loops, first, last, start, total, form[2])
     else:
         sums[:size] = 0.0
-        accumulate(X, x, Y, y, sums, loops, first, last, 0, total)
+        accumulate(X, x, Y, y, sums, loops, first, last, start, total)
         for j in range(size):
             Z[z + j] = sums[j]
 
@@ -329,7 +329,7 @@ def run_batch(tables, log_z, eta, want_eta, constant, program, offset, num_value
     # Up to the roots, whose product is Z; down from them for the marginals.
     for b in range(len(tables)):
         factor[:] = 1.0
-        scale = constant + load(tables[b], start, V, bounds, True)
+        scale = constant + load(tables[b], start, V, bounds, np.bool_(True))
         scale += upward(V, program, offset, bounds, factor, limit, sums, 0, num_steps)
         for r in program.roots:
             scale += np.log(np.float64(V[offset[r]]))
