@@ -72,13 +72,11 @@ def test_the_model_is_that_of_the_library(learned):
 
 def test_the_choice_of_families_is_said_and_what_is_left_out(learned, shell):
     folder, result = learned
-    shown = shell("learn", str(folder / "rows.csv"), *FAMILIES, *SAID, "--out", "again")
+    shown = shell("learn", str(folder / "rows.csv"), *FAMILIES, *SAID, "--l1", "0.1", "--out", "again")
     for line in repr(result.columns).split("\n  ")[1:]:
         if "left out" not in line:
             assert f"pyro-hoim: note: column {line}\n" in shown.err
     assert "Column 'who' is left out, as it" in shown.out
-    again = Path("again/model.safetensors").read_bytes()
-    assert again == (folder / "out" / "model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -195,7 +193,7 @@ def test_numbers_may_be_cut_as_before(shell):
 
 
 def test_an_embedded_table_is_taken(shell):
-    shell("learn", "titanic", *FAMILIES, "--out", "out")
+    shell("learn", "titanic", *FAMILIES, "--l1", "0.1", "--out", "out")
     assert load_roots("out/model.safetensors").columns.names == ("Class", "Sex", "Age", "Survived")
 
 
