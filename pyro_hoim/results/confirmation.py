@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from heapq import heapify, heappop, heappush
 from typing import Any, Literal
 
 import numpy as np
@@ -191,7 +190,6 @@ class StepwiseSearch(ABC):
         self.alone = {test.edge: test for test in alone}
         self.kept: list[Edge] = []
         self._times: dict[Edge, int] = defaultdict(int)
-        self._last: dict[Edge, EdgeTest] = dict(self.alone)  # the tests made last, beside others than now
         self._limit = math.log(hypotheses.level)
         self._linked: _Testable | None = None
 
@@ -237,73 +235,43 @@ class StepwiseSearch(ABC):
                 return
 
     def grow(self, pool: Sequence[Edge]) -> None:
-        """Add confirmed sets that are the strongest of one of their variables.
-
-        Beside more sets a test nearly always says less. So a set waits for its test until its last one makes it the
-        strongest of those left; all are tested beside those kept before none is added.
-        """
-        is_every = False
+        """Add confirmed sets that are the strongest of one of their variables."""
         while True:
-            # The free sets, by their last tests; those of a variable that stronger sets have need no new one.
+            # The free sets by their tests beside those kept.
             present = set(self.kept)
             free = [edge for edge in pool if edge not in present and self._times[edge] < _ADDED]
-            tests: dict[Edge, EdgeTest] = {}
-            for edge in free:
-                if is_every or edge not in self._last:
-                    tests[edge] = self._again(edge)
-            waiting = [(self.hypotheses.weighted(self._last[edge]), i, edge) for i, edge in enumerate(free)]
-            heapify(waiting)
+            tests = sorted((self._judged(self.test(edge)) for edge in free), key=self.hypotheses.weighted)
+            limit = self.hypotheses.limit(tests, len(self.kept))
             seen: set[str] = set()
-            added: list[EdgeTest] = []
-            limit = math.log(self.hypotheses.level * len(free + self.kept)) if free else 0.0
-            while waiting and waiting[0][0] <= limit:
-                _, i, edge = heappop(waiting)
-                if seen.issuperset(edge):
-                    continue
-                if edge not in tests:
-                    tests[edge] = self._again(edge)
-                    heappush(waiting, (self.hypotheses.weighted(tests[edge]), i, edge))
-                    continue
-                # Sets that share no variable are added together, since each changes the tests of its neighbours.
-                added.append(tests[edge])
-                seen.update(edge)
-            limit = self.hypotheses.limit(tests.values(), len(self.kept))
-            confirmed = [test.edge for test in added if self.hypotheses.weighted(test) <= limit]
-            if not confirmed and len(tests) == len(free):
+            added: list[Edge] = []
+            # Sets that share no variable are added together, since each changes the tests of its neighbours.
+            for test in tests:
+                if self.hypotheses.weighted(test) > limit:
+                    break
+                if not seen.issuperset(test.edge):
+                    added.append(test.edge)
+                seen.update(test.edge)
+            if not added:
                 return
-            is_every = not confirmed
-            for edge in confirmed:
+            for edge in added:
                 self._times[edge] += 1
-            self.kept += confirmed
-
-    def _again(self, edge: Edge, *, decides: bool = False) -> EdgeTest:
-        self._last[edge] = self._judged(self.test(edge, decides=decides))
-        return self._last[edge]
+            self.kept += added
 
     def shrink(self) -> None:
-        """Remove sets that are not confirmed beside the others, the weakest first, of every variable one at a time.
-
-        Beside fewer sets a test nearly always says more: the weak ones alone are tested again until none is left.
-        """
-        tests: dict[Edge, EdgeTest] = {}
-        weak: Sequence[Edge] = self.kept
+        """Remove sets that are not confirmed beside the others, the weakest first, of every variable one at a time."""
         while True:
-            is_every = len(weak) == len(self.kept)
-            tests |= {edge: self._again(edge, decides=True) for edge in weak}
-            self._limit = self.hypotheses.limit(tests.values())
-            weak = [edge for edge, test in tests.items() if self.hypotheses.weighted(test) > self._limit]
+            tests = [self._judged(self.test(edge, decides=True)) for edge in self.kept]
+            self._limit = self.hypotheses.limit(tests)
+            weak = [test for test in tests if self.hypotheses.weighted(test) > self._limit]
             if not weak:
-                if is_every:
-                    return
-                weak = self.kept
-                continue
+                return
             touched: set[str] = set()
-            for edge in sorted(weak, key=lambda edge: -self.hypotheses.weighted(tests[edge])):
-                if touched.isdisjoint(edge):
-                    del tests[edge]
-                touched.update(edge)
-            self.kept = [edge for edge in self.kept if edge in tests]
-            weak = [edge for edge in weak if edge in tests]
+            gone: set[Edge] = set()
+            for test in sorted(weak, key=lambda test: -self.hypotheses.weighted(test)):
+                if touched.isdisjoint(test.edge):
+                    gone.add(test.edge)
+                touched.update(test.edge)
+            self.kept = [edge for edge in self.kept if edge not in gone]
 
     def lone(self, edge: Edge) -> EdgeTest:
         """The test of a set beside nothing."""
