@@ -250,8 +250,7 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
             it could not be downloaded, or the cache folder cannot be written.
 
     Example:
-        >>> data_file("mushroom").read_text()[:20]  # doctest: +SKIP
-        'class,cap-shape,cap-'
+        ``pandas.read_csv(data_file("mushroom"))`` has 8,124 rows.
     """
     check_names([name], tuple(_FILES), "data set", noun="data set")
     info = _FILES[name]

@@ -92,8 +92,7 @@ def load_classic3(
         Paper 2 (generalized root models), section 5.
 
     Example:
-        >>> load_classic3(columns=500).matrix.shape  # doctest: +SKIP
-        (3893, 500)
+        ``load_classic3(columns=500).matrix.shape`` is ``(3893, 500)``.
     """
     info = classic3_info(which)
     local = os.environ.get(LOCAL_FOLDER)
@@ -285,8 +284,7 @@ def load_adult(part: Literal["train", "test"] = "train", *, unused_levels: bool 
     :func:`data_file`, with its errors. See :func:`adult_domain` for the levels and ``unused_levels``.
 
     Example:
-        >>> load_adult("test").num_rows  # doctest: +SKIP
-        16281
+        ``load_adult("test").num_rows`` is 16,281.
     """
     names = {"train": "adult", "test": "adult_test"}
     if part not in names:
@@ -301,8 +299,7 @@ def load_mushroom() -> Observations:
     Found, cached and verified by :func:`data_file`, with its errors. There are 243,799,621,632,000 states.
 
     Example:
-        >>> load_mushroom().domain["class"].labels  # doctest: +SKIP
-        ('e', 'p')
+        ``load_mushroom().domain["class"].labels`` is ``("e", "p")``.
     """
     return _levels_of("mushroom")
 
@@ -321,8 +318,7 @@ def load_breast_cancer() -> Observations:
     inv-nodes and deg-malig are ordinal; levels are those that occur.
 
     Example:
-        >>> load_breast_cancer().num_rows  # doctest: +SKIP
-        286
+        ``load_breast_cancer().num_rows`` is 286.
     """
     rows = _levels_of("breast_cancer")
     return relabelled(rows, [Variable(name, labels, "ordinal") for name, labels in _BREAST_CANCER_ORDER.items()])
