@@ -143,8 +143,14 @@ class EdgeTester:
 
     def response(self, edge: Edge, others: Iterable[Edge]) -> str:
         """The variable of a set whose law has the fewest nuisance parameters, the first of equals."""
-        terms = [(set(other), self.num_parameters(other)) for other in others if set(other) != set(edge)]
-        return min(edge, key=lambda name: sum(count for other, count in terms if name in other))
+        variables, sums = set(edge), dict.fromkeys(edge, 0)
+        # Of a wide structure nearly every set has none of the variables.
+        for other in others:
+            if not variables.isdisjoint(other) and variables != set(other):
+                count = self.num_parameters(other)
+                for name in variables.intersection(other):
+                    sums[name] += count
+        return min(edge, key=sums.__getitem__)
 
     def test(
         self, edge: Edge, others: Iterable[Edge], response: str | None = None, enough: tuple[float, float] | None = None
