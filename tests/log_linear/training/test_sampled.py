@@ -405,6 +405,28 @@ def test_disagreement_of_populations():
     assert Population(torch.zeros(3, 1), np.array([0.0, 0.0, -1000.0])).effective_size == 2.0
 
 
+@pytest.mark.parametrize(
+    ("is_missing", "drift", "is_even", "is_off"),
+    [
+        (False, 0.0, True, False),
+        (False, 4.0, True, False),  # absolute weights of many variables drift
+        (False, 4.0, False, True),
+        (True, math.log(2.0), True, True),
+        (True, 4.0, True, True),  # a mode that was missed shows in the laws of pairs, whatever its weight
+        (True, 4.0, False, True),
+    ],
+)
+def test_a_check_tells_a_missed_mode_from_weights_that_drift(monkeypatch, is_missing, drift, is_even, is_off):
+    graph = order(2)
+    problem = Problem(graph, np.zeros(graph.num_terms), trainer(graph)._starts(), Coordinates(graph, None, 100.0))
+    path = SampledPath(problem, QUICK, np.zeros(graph.num_terms), None, 0)
+    modes = torch.arange(2000)[:, None].expand(-1, len(CARDS)) % 2  # all levels alike
+    before = Population(modes * (not is_missing), np.zeros(2000))
+    fresh = Population(modes, np.full(2000, drift), is_even)
+    monkeypatch.setattr(path, "_annealed", lambda *_: fresh)
+    assert path._compared(before, 1).is_off == is_off
+
+
 def test_a_smooth_ridge_acts_like_its_gradient():
     """Steps stay at the optimum and never leave it further away, also when they are long."""
     levels = [Variable("a", kind="ordinal", labels=tuple("12345")), Variable("b", kind="ordinal", labels=tuple("1234"))]
