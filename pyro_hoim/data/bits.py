@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,15 @@ class LevelBits:
 
         run_threads(count, len(sets))
         return np.split(total, first[1:-1]) if len(sets) else []
+
+    def margins_beside(
+        self, sets: Sequence[Sequence[int]], slow: Callable[[list[Sequence[int]]], Iterable[Floats]]
+    ) -> Iterator[Floats]:
+        """The same, set after set, where a function counts those sets that it counts faster."""
+        is_fast = [self.is_fast(math.prod(int(self._cards[i]) for i in positions)) for positions in sets]
+        few, many = ([one for one, fast in zip(sets, is_fast, strict=True) if fast is kind] for kind in (True, False))
+        counted, others = iter(self.margins(few)), iter(slow(many))
+        return (next(counted if fast else others) for fast in is_fast)
 
 
 def laid_out(cards: Sequence[int] | Longs, sets: Sequence[Sequence[int]] | Longs) -> tuple[Longs, Longs, Longs]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -137,23 +137,23 @@ def marginal_tables(
     """Marginal counts of complete rows (U, d), edge after edge of schema positions, each table row-major."""
     columns = np.ascontiguousarray(codes.T, dtype=np.min_scalar_type(max(cardinalities, default=1)))
     sizes = [math.prod(cardinalities[i] for i in edge) for edge in edges]
-    # Many small tables are counted by bits, with compiled code.
-    is_fast, tables = [False] * len(edges), iter(())
-    if len(edges) * len(codes) >= _MANY_LOOK_UPS and LevelBits.serves(counts):
-        bits = LevelBits(columns, cardinalities, counts)
-        is_fast = [bits.is_fast(size) for size in sizes]
-        tables = iter(bits.margins([edge for edge, fast in zip(edges, is_fast, strict=True) if fast]))
-    flat = np.zeros(sum(sizes))
-    start = 0
-    for edge, size, fast in zip(edges, sizes, is_fast, strict=True):
-        if fast:
-            flat[start : start + size] = next(tables)
-        else:
+
+    def by_rows(some: Sequence[Sequence[int]]) -> Iterator[np.ndarray]:
+        for edge in some:
             cell = np.zeros(len(codes), dtype=np.int64)
             for i in edge:
                 cell *= cardinalities[i]
                 cell += columns[i]
-            flat[start : start + size] = np.bincount(cell, weights=counts, minlength=size)
+            yield np.bincount(cell, weights=counts, minlength=math.prod(cardinalities[i] for i in edge))
+
+    # Many small tables are counted by bits, with compiled code.
+    tables = by_rows(edges)
+    if len(edges) * len(codes) >= _MANY_LOOK_UPS and LevelBits.serves(counts):
+        tables = LevelBits(columns, cardinalities, counts).margins_beside(edges, by_rows)
+    flat = np.zeros(sum(sizes))
+    start = 0
+    for table, size in zip(tables, sizes, strict=True):
+        flat[start : start + size] = table
         start += size
     return flat
 

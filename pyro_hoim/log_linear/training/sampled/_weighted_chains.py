@@ -479,12 +479,9 @@ class States:
 
     def margins(self, sets: Sequence[Sequence[int]]) -> list[Floats]:
         """Frequencies of the cells of every set of positions; row-major, flat tables."""
-        is_fast = [self._bits.is_fast(math.prod(self._cards[i] for i in positions)) for positions in sets]
-        few, many = ([p for p, fast in zip(sets, is_fast, strict=True) if fast is kind] for kind in (True, False))
-        num = self.codes.shape[1]
-        counted = iter(self._bits.margins(few))
-        added = iter(weighted_margins(self.codes, np.full(num, 1 / num), self._cards, many))
-        return [next(counted) / num if fast else next(added) for fast in is_fast]
+        ones = np.ones(self.codes.shape[1])
+        tables = self._bits.margins_beside(sets, lambda some: weighted_margins(self.codes, ones, self._cards, some))
+        return [table / len(ones) for table in tables]
 
 
 def disagreement(first: Population, second: Population, hypergraph: InteractionHypergraph) -> tuple[float, bool]:
