@@ -18,7 +18,6 @@ from bench_uai import fetched
 from harness import Report, main, part
 
 from pyro_hoim import (
-    AnnealedImportance,
     Domain,
     GibbsChains,
     InteractionHypergraph,
@@ -27,8 +26,6 @@ from pyro_hoim import (
     read_uai,
 )
 from pyro_hoim.datasets import load_mushroom
-from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.log_linear import VariableElimination
 from pyro_hoim.runs import GibbsSchedule
 
 SCHEDULES = ("sites", "interactions", "trees", "width:2", "width:4", "width:6", "width:10")
@@ -151,66 +148,6 @@ def grids(names=("Grids_30",), scales=(0.1, 0.2, 0.3, 1.0), seconds=4.0, num_cha
     return lines
 
 
-def left_after(first, later, mean):
-    """Share of the variance of indicators (chains, d) of level 1 that is the same later, over those that vary."""
-    varies = (mean > 0.1) & (mean < 0.9)
-    scale = (mean * (1 - mean))[varies]
-    return float(((first - mean)[:, varies] * (later - mean)[:, varies] / scale).mean())
-
-
-def strips(model, width):
-    """Blocks of a square grid: all but every so-many-th column, or row, at up to four offsets, which are strips."""
-    side = round(len(model.domain) ** 0.5)
-    names, blocks = np.array(model.domain.names).reshape(side, side), []
-    for offset in range(0, width + 1, -(-(width + 1) // 4)):
-        inside = np.arange(side) % (width + 1) != offset
-        blocks += [tuple(names[:, inside].ravel()), tuple(names[inside].ravel())]
-    return blocks
-
-
-@part("Memory of chains on a grid of the UAI competition that begin in exact draws")
-def stuck(name="Grids_30", seconds=20.0, num_chains=128, num_exact=20000, schedules=SCHEDULES, widths=(3, 6, 9)):
-    """The honest measure where R-hat is far from 1: chains begin in the law, and what they keep of where they began.
-
-    "Memory" is the mean correlation of the indicators of variables with their first values, over variables of
-    probability 0.1 to 0.9, after one sweep, a tenth of the run and all of it; "decay" is that of its logarithm between
-    the last two, in a second of processor time of one chain: about twice the effective draws of slow variables a
-    second. The last row are exact draws.
-    """
-    model = read_uai(fetched() / f"{name}.uai")
-    backend = VariableElimination(max_cells=2**24)
-    start = time.process_time()
-    exact = backend.sample(model, (num_exact,), torch.Generator().manual_seed(1))
-    drawing = time.process_time() - start
-    mean, begin = exact.double().mean(0).numpy(), exact[:num_chains]
-    report = Report("schedule|blocks|us a sweep|sweeps|memory after one|a tenth|all|R-hat of energy|decay")
-    blocks = {schedule: schedule for schedule in schedules} | {f"strips of {w}": strips(model, w) for w in widths}
-    for schedule, chosen in blocks.items():
-        chains = GibbsChains(model, num_chains, schedule=GibbsSchedule(chosen), init=begin, seed=4)
-        once = chains.sweep(1, thin=1, states=True).states[0].double().numpy()
-        start = time.process_time()
-        chains.sweep(3)
-        most = max(60, round(3 * seconds / (time.process_time() - start)))
-        thin = max(1, most // 400)
-        start = time.process_time()
-        record = chains.sweep(most // thin * thin, thin=thin, energies=True, states=True)
-        used = time.process_time() - start
-        states, energies = record.states.double().numpy(), record.energies.T.numpy()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            reduction = float(az.rhat({"x": energies})["x"])
-        tenth = len(states) // 10 - 1
-        memory = [left_after(begin.double().numpy(), later, mean) for later in (once, states[tenth], states[-1])]
-        seconds_between = used / num_chains * (1 - (tenth + 1) / len(states))
-        decay = np.log(memory[1] / max(memory[2], 0.01)) / seconds_between
-        figures = [f"{1e6 * used / num_chains / (most // thin * thin):.3g}", most // thin * thin]
-        words = *(f"{m:.3f}" for m in memory), f"{reduction:.2f}", f"{decay:.2g}"
-        report.row(schedule, len(chains.blocks), *figures, *words)
-    words = f"{1e6 * drawing / num_exact:.3g}", 1, "0", "0", "0", "1.00", "-"
-    report.row("exact draws", 1, *words)
-    return report.lines()
-
-
 @part("Planned and measured time of a sweep")
 def calibration(num_chains=256, seconds=0.5):
     """Of every candidate of "auto", nanoseconds of a chain: what the constants of the cost model were fitted to."""
@@ -257,25 +194,6 @@ def groups(sizes=(12, 30, 100), count=4000, num_chains=64, field=3.0):
             first = first or rate
             figures = f"{1e6 * used / num_chains / count:.3g}", f"{rate:.3g}", f"{rate / first:.3g}"
             report.row(size, len(chains.blocks), 2 if len(chains.blocks) > 1 else size + 1, *figures)
-    return report.lines()
-
-
-@part("Annealed log Z of a grid of the UAI competition by blocks")
-def annealed(
-    name="Grids_30", steps=(8000, 3000, 300, 150), num_chains=64, schedules=("sites", "trees", "width:4", "width:6")
-):
-    """Equal processor time, about: errors of log Z in nats against the exact value."""
-    model = read_uai(fetched() / f"{name}.uai")
-    exact = float(VariableElimination().log_partition(model).value)
-    report = Report("schedule|temperatures|seconds|log Z less the exact one")
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    for schedule, count in zip(schedules, steps, strict=True):
-        start = time.process_time()
-        options = {"num_chains": num_chains, "num_temperatures": count, "schedule": GibbsSchedule(schedule), "seed": 1}
-        result = AnnealedImportance(**options).log_partition(model)
-        used = time.process_time() - start
-        error = float(result.value) - exact
-        report.row(schedule, count, f"{used:.1f}", f"{error:.2f}")
     return report.lines()
 
 

@@ -9,7 +9,6 @@ change much.
 
 import csv
 import json
-import math
 import os
 import tempfile
 import time
@@ -56,7 +55,7 @@ from pyro_hoim.inference import (
     structure_model,
 )
 from pyro_hoim.inference.calibration import calibrated_covariance, draw_calibrated, find_mode, inverse_of
-from pyro_hoim.log_linear import Enumeration, LogLinearPseudoLikelihood, normal_prior, parametrization, statistics_of
+from pyro_hoim.log_linear import Enumeration, LogLinearPseudoLikelihood, normal_prior, statistics_of
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.log_linear.laws.natural_parameters import fisher_information, solve_natural_parameters
 
@@ -93,31 +92,6 @@ def once(draw, num_draws):
     found = draw(num_draws)
     seconds = time.process_time() - start
     return float(effective_sample_size(found, chain_dim=0, sample_dim=1).min()), seconds, 0, "-", found
-
-
-def prototype(hypergraph, counts, total, theta, steps=20000):
-    """One chain of the exchange algorithm in NumPy, Laplace shape from draws, scale 0.3."""
-    cells = np.indices(hypergraph.domain.cardinalities).reshape(len(hypergraph.domain), -1).T
-    codings = parametrization(hypergraph)
-    basis = codings.to_tables(torch.eye(codings.num("free"), dtype=torch.float64)).numpy()
-    design = codings.statistics(torch.from_numpy(cells)).numpy() @ basis.T
-    target = counts.numpy() @ basis.T
-    factor = np.linalg.cholesky(np.cov(theta.reshape(-1, theta.shape[-1]).T))
-    rng, here = np.random.default_rng(0), theta.reshape(-1, theta.shape[-1]).mean(0)
-    drawn = np.empty((steps, len(here)))
-    start = time.process_time()
-    for i in range(steps):
-        there = here + 0.3 * factor @ rng.standard_normal(len(here))
-        logits = design @ there
-        probs = np.exp(logits - logits.max())
-        table = rng.multinomial(int(total), probs / probs.sum())
-        log_ratio = (there - here) @ (target - design.T @ table) - 0.5 * (there @ there - here @ here)
-        if math.log(rng.random()) < log_ratio:
-            here = there
-        drawn[i] = here
-    seconds = time.process_time() - start
-    kept = torch.from_numpy(drawn[steps // 10 :]).unsqueeze(0)
-    return float(effective_sample_size(kept, chain_dim=0, sample_dim=1).min()), seconds
 
 
 class Tied(PseudoLikelihood):
@@ -165,10 +139,8 @@ def czech(chains, draws):
         def draw(num_draws, sample=sample):
             return sample(hypergraph, data, 1.0, NUTSSettings(4, num_draws), seed=1, progress=False).theta
 
-        found = once(draw, draws)
-        rows.append(entry(name, exact, found))
-    size, seconds = prototype(hypergraph, counts, total, found[-1].numpy())
-    return [*rows, ["one chain in NumPy", "yes", "-", f"{size:.0f}", f"{size / seconds:.3g}", "-"]]
+        rows.append(entry(name, exact, once(draw, draws)))
+    return rows
 
 
 def ising(num_rows=20, size=32):
@@ -212,115 +184,12 @@ def intractable(chains=1024, draws=500):
     """Beside NUTS with an exact log Z: smallest effective sample size per second, with burn-in and setup and without.
 
     The Czech pairs, standard normal prior; and an Ising grid of 32 x 32 spins with one field and one coupling, 20 rows,
-    where log Z is beyond exact methods and auxiliary data come from Gibbs chains. The prototype is a loop of one chain
-    in NumPy with the same Laplace shape and exact multinomial tables.
+    where log Z is beyond exact methods and auxiliary data come from Gibbs chains.
     """
     tables = [markdown(HEAD.split("|"), rows) for rows in (czech(chains, draws), ising())]
     told = f"Czech pairs, {chains} chains of {draws} draws after {BURN_IN}:"
     grid = "Ising, 32 x 32, 8 chains, auxiliary data after 50 sweeps:"
     return [told, "", *tables[0], "", grid, "", *tables[1]]
-
-
-STEPS = (5, 10, 20, 40, 80)
-
-
-class Posterior:
-    """Log posterior, mode, its Cholesky factor and tables of the Czech pairs, over all 64 cells."""
-
-    def __init__(self):
-        data = load_table("czech_autoworkers")
-        hypergraph = InteractionHypergraph.from_order(data.domain, 2)
-        codings = parametrization(hypergraph)
-        cells = np.indices(data.domain.cardinalities).reshape(len(data.domain), -1).T
-        basis = codings.to_tables(torch.eye(codings.num("free"), dtype=torch.float64))
-        self.design = codings.statistics(torch.from_numpy(cells)) @ basis.T
-        self.target = statistics_of(data, hypergraph) @ basis.T
-        self.total = int(data.total_count)
-        self.mode = torch.zeros(self.design.shape[1], dtype=torch.float64)
-        for _ in range(50):
-            probs = torch.softmax(self.design @ self.mode, 0)
-            mean = probs @ self.design
-            spread = self.design.T @ (probs[:, None] * self.design) - torch.outer(mean, mean)
-            self.precision = self.total * spread + torch.eye(len(mean), dtype=torch.float64)
-            self.mode = self.mode + torch.linalg.solve(self.precision, self.target - self.total * mean - self.mode)
-        self.factor = torch.linalg.cholesky(torch.linalg.inv(self.precision))
-
-    def density(self, theta):
-        """Log joint density without the constant of the likelihood."""
-        return theta @ self.target - 0.5 * (theta * theta).sum(-1)
-
-    def tables(self, theta, rng):
-        """Statistics of one table for every theta."""
-        probs = torch.softmax(theta @ self.design.T, -1).numpy()
-        return torch.from_numpy(rng.multinomial(self.total, probs)).double() @ self.design
-
-
-def pseudo_marginal(law, steps, chains, draws, rng):
-    """Draws (chains, draws, P) and the rate of acceptance."""
-
-    def propose():
-        normal = torch.from_numpy(rng.standard_normal((chains, len(law.mode))))
-        theta = law.mode + normal @ law.factor.T
-        ladder = torch.linspace(0, 1, steps + 1, dtype=torch.float64)[:, None, None]
-        path = theta + ladder * (law.mode - theta)
-        tables = torch.stack([law.tables(at, rng) for at in path[:-1]])
-        estimate = ((path[1:] - path[:-1]) * tables).sum((0, -1))
-        return theta, law.density(theta) + estimate + 0.5 * (normal * normal).sum(-1)
-
-    here, weight = propose()
-    kept, rates = [], []
-    for _ in range(draws + draws // 4):
-        there, proposed = propose()
-        is_accepted = torch.from_numpy(np.log(rng.random(chains))) < proposed - weight
-        here = torch.where(is_accepted[:, None], there, here)
-        weight = torch.where(is_accepted, proposed, weight)
-        kept.append(here)
-        rates.append(is_accepted.double().mean())
-    return torch.stack(kept[draws // 4 :], 1), float(torch.stack(rates).mean())
-
-
-def exchange(law, shift, chains, draws, rng):
-    """The exchange algorithm with proposals that keep the Laplace approximation, ``shift`` of the way to a new draw."""
-    keep = (1 - shift * shift) ** 0.5
-    normal = torch.from_numpy(rng.standard_normal((chains, len(law.mode))))
-    here, kept, rates = law.mode + normal @ law.factor.T, [], []
-    for _ in range(draws + draws // 4):
-        new = torch.from_numpy(rng.standard_normal((chains, len(law.mode)))) @ law.factor.T
-        there = law.mode + keep * (here - law.mode) + shift * new
-        log_ratio = law.density(there) - law.density(here) + ((here - there) * law.tables(there, rng)).sum(-1)
-        for theta, sign in ((here, 1), (there, -1)):
-            away = theta - law.mode
-            log_ratio = log_ratio + sign * 0.5 * ((away @ law.precision) * away).sum(-1)
-        is_accepted = torch.from_numpy(np.log(rng.random(chains))) < log_ratio
-        here = torch.where(is_accepted[:, None], there, here)
-        kept.append(here)
-        rates.append(is_accepted.double().mean())
-    return torch.stack(kept[draws // 4 :], 1), float(torch.stack(rates).mean())
-
-
-@part("Unbiased estimates of 1/Z beside exchange")
-def reverse_runs(chains=64, draws=400):
-    """Pseudo-marginal moves with unbiased estimates of 1/Z, from independent annealed runs in reverse.
-
-    A run in reverse from a perfect draw at theta to a reference is unbiased for Z(reference)/Z(theta), so that one run
-    for every row is unbiased for the likelihood up to a factor. With perfect draws at every one of K steps the product
-    over rows is exp(sum_k (theta_{k+1} - theta_k)' T_k), T_k the statistics of a table drawn at theta_k. Proposals are
-    independent draws from the Laplace approximation; the Czech pairs, standard normal prior. What both methods pay for
-    is tables, so the smallest effective sample size is given per thousand.
-    """
-    law, means = Posterior(), []
-    report = Report("method|tables a move|acceptance|smallest ESS|ESS per 1,000 tables")
-    cases = [(f"exchange, shift {shift}", exchange, shift, 1) for shift in (0.2, 0.4, 0.6)]
-    cases += [(f"pseudo-marginal, {steps} steps", pseudo_marginal, steps, steps) for steps in STEPS]
-    for name, method, size, cost in cases:
-        theta, rate = method(law, size, chains, draws, np.random.default_rng(1))
-        effective = float(effective_sample_size(theta, chain_dim=0, sample_dim=1).min())
-        means.append(theta.mean((0, 1)))
-        per_table = 1000 * effective / (chains * draws * cost)
-        report.row(name, cost, f"{rate:.2f}", f"{effective:.0f}", f"{per_table:.1f}")
-    gap = max(float(((a - means[0]) / law.factor.norm(dim=1)).abs().max()) for a in means[1:])
-    told = f"{chains} chains of {draws} draws. Means agree within {gap:.2f} standard deviations."
-    return [told, "", *report.lines()]
 
 
 METHODS = ("exact", "curvature", "magnitude", "none")

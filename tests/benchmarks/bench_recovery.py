@@ -12,11 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from harness import PEERS, Report, main, part
-from scipy.stats import false_discovery_control, nchypergeom_fisher, norm
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations, learn
 from pyro_hoim.log_linear.search.confirmation import confirm
-from pyro_hoim.log_linear.search.edge_tests import two_by_two_log_tail
 
 from studies.complexity import draw_rows, structure_recovery
 from studies.random_laws import random_law
@@ -104,55 +102,6 @@ def figures(law, num, method, runs, seed):
     return [f"{np.mean(shares):.3f} ± {error:.3f}", f"{np.mean(false):.2f}", *recall, f"{seconds:.2g}"]
 
 
-def combined(runs, seed, effect, num=4000, tables=286, folds=5, level=0.1):
-    """Share of runs that keep the true table, and the mean false discovery proportion, of every rule."""
-    rules = {"all rows, BH": [], "all rows, BY": [], "a quarter held out, BH": [], "e-values, e-BH": [], "summed": []}
-    for run in range(runs):
-        rng = np.random.default_rng([seed, run])
-        odds = np.zeros(tables)
-        odds[0] = effect
-        law = np.stack([np.full(tables, 0.64), np.full(tables, 0.16), np.full(tables, 0.16), 0.04 * np.exp(odds)], 1)
-        law /= law.sum(1, keepdims=True)
-        cells = np.stack([rng.multinomial(num // folds, law) for _ in range(folds)])  # (folds, tables, 4)
-        p_all = p_values(cells.sum(0))
-        rest = cells.sum(0) - cells
-        ratio = np.log((rest[..., 0] + 0.5) * (rest[..., 3] + 0.5) / ((rest[..., 1] + 0.5) * (rest[..., 2] + 0.5)))
-        e_values = np.mean([conditional_ratio(cells[f], ratio[f]) for f in range(folds)], 0)
-        roots = np.stack([norm.isf(p_values(part) / 2) * np.sign(direction(part)) for part in cells])
-        signed = (roots * np.sign(direction(rest))).sum(0) / np.sqrt(folds)
-        order = np.argsort(-e_values)
-        enough = np.flatnonzero(e_values[order] >= tables / (level * np.arange(1, tables + 1)))
-        keeps = {
-            "all rows, BH": false_discovery_control(p_all) <= level,
-            "all rows, BY": false_discovery_control(p_all, method="by") <= level,
-            "a quarter held out, BH": false_discovery_control(p_values(cells[0] + cells[1] // 4)) <= level,
-            "e-values, e-BH": np.isin(np.arange(tables), order[: enough.max(initial=-1) + 1]),
-            "summed": false_discovery_control(norm.sf(signed)) <= level,
-        }
-        for rule, kept in keeps.items():
-            rules[rule].append([kept[0], kept[1:].sum() / max(1, kept.sum())])
-    return {rule: (np.mean(v, 0), np.std(v, 0, ddof=1) / np.sqrt(runs)) for rule, v in rules.items()}
-
-
-def direction(cells):
-    return cells[..., 3] * cells.sum(-1) - (cells[..., 3] + cells[..., 1]) * (cells[..., 3] + cells[..., 2])
-
-
-def p_values(cells):
-    """Two-sided conditional p-values of tables (..., 4)."""
-    seen, row, column = cells[..., 3], cells[..., 2] + cells[..., 3], cells[..., 1] + cells[..., 3]
-    return np.exp(two_by_two_log_tail(*(v.astype(float) for v in (seen, row, column, cells.sum(-1))))[0])
-
-
-def conditional_ratio(cells, log_odds):
-    """Probability of tables given their margins at odds ratios, over that at one."""
-    laws = [
-        nchypergeom_fisher(c.sum(), c[2] + c[3], c[1] + c[3], np.exp(o)) for c, o in zip(cells, log_odds, strict=True)
-    ]
-    nulls = [nchypergeom_fisher(c.sum(), c[2] + c[3], c[1] + c[3], 1.0) for c in cells]
-    return np.array([a.pmf(c[3]) / b.pmf(c[3]) for a, b, c in zip(laws, nulls, cells, strict=True)])
-
-
 @part("False discoveries of structures")
 def confirmation(runs=200, laws=(*LAWS, "planted", "permuted"), rows=(2000,), methods=("confirm",), seed=0):
     """False discoveries and recall of `confirm` and `learn` beside other rules, on the same rows.
@@ -171,21 +120,6 @@ def confirmation(runs=200, laws=(*LAWS, "planted", "permuted"), rows=(2000,), me
     report = Report(["law", "rows", "method", "false share", "false", "pairs", "triples", "s"])
     for law, num, method in itertools.product(laws, rows, methods):
         report.row(law, f"{num:,}", method, *figures(law, num, method, runs, seed))
-    return report.lines()
-
-
-@part("One true table among many", is_default=False)
-def combine(runs=40, seed=0):
-    """One table of two binary columns beside 285 independent ones, 4,000 rows: is the true one kept, share of false.
-
-    All rows are tested once (Benjamini-Hochberg, Benjamini-Yekutieli), a quarter is held out, e-values of five folds
-    are averaged (e-BH; likelihood ratios conditional on the margins of a fold at the odds ratio of the others), or
-    signed roots of folds in the direction of the others are summed.
-    """
-    report = Report(["effect (log odds)", "rule", "true one kept", "false share"])
-    for effect in (0.0, 0.4, 0.5, 0.6):
-        for rule, (mean, error) in combined(runs, seed, effect).items():
-            report.row(effect, rule, *(f"{m:.3f} ± {e:.3f}" for m, e in zip(mean, error, strict=True)))
     return report.lines()
 
 

@@ -10,16 +10,22 @@ import warnings
 
 import numpy as np
 from harness import Report, main, part
-from numba import njit
 from scipy.special import xlogy
 from scipy.stats import chi2, kstest
-from test_bootstrap import independent_law, order_model, statistics_of
-from test_conditional import SHAPES, expected_of, model, randomised, small_fibre, truth_of
+from test_p_values import (
+    SHAPES,
+    expected_of,
+    independent_law,
+    order_model,
+    randomised,
+    small_fibre,
+    statistics_of,
+    truth_of,
+)
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, goodness_of_fit
 from pyro_hoim.log_linear import EdgeTester, likelihood_ratio_test, term_tests
 from pyro_hoim.log_linear.goodness import fibre as module
-from pyro_hoim.log_linear.goodness.fibre import Fibre
 from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS, mean_shift, saturated_shift
 
 warnings.simplefilter("ignore")  # estimates of sparse tables are often infinite
@@ -136,72 +142,6 @@ UNIFORM = {
     "5^4, pairs, sparse": ((5,) * 4, "a*b + a*c + a*d + b*c + b*d + c*d", 90),
     "3 x 3 x 3 x 2, pairs glued to d": ((3, 3, 3, 2), PAIRS + " + c*d", 90),
 }
-MOVES = "spread | cells with rows | sets of four rows | moves | microseconds a step | by random levels | microseconds"
-
-
-@njit(cache=False)
-def peer_walk(start, num_steps, seed):  # Numba's own generator, as the peer has it
-    """A walk on 2 x J x K tables by circuits of two or three rows and columns, lifted to both layers."""
-    np.random.seed(seed)  # noqa: NPY002
-    table = start.copy()
-    _, rows, columns = table.shape
-    for _ in range(num_steps):
-        layers = np.random.permutation(2)  # noqa: NPY002
-        length = 2 if np.random.random() < 0.6 else 3  # noqa: NPY002
-        j, k = np.random.permutation(rows)[:length], np.random.permutation(columns)[:length]  # noqa: NPY002
-        sign = 1 if np.random.random() < 0.5 else -1  # noqa: NPY002
-        log_ratio, is_table = 0.0, True
-        for a in range(length):
-            for side in range(2):
-                column = k[(a + side) % length]
-                for q in range(2):
-                    old = table[layers[q], j[a], column]
-                    new = old + (sign if side == q else -sign)
-                    if new < 0:
-                        is_table = False
-                    else:
-                        log_ratio += -math.log(new) if new > old else math.log(old)
-        if is_table and (log_ratio >= 0 or np.random.random() < math.exp(log_ratio)):  # noqa: NPY002
-            for a in range(length):
-                for side in range(2):
-                    step = sign if side == 0 else -sign
-                    table[layers[0], j[a], k[(a + side) % length]] += step
-                    table[layers[1], j[a], k[(a + side) % length]] -= step
-    return table
-
-
-def peer_chains(counts, random):
-    hidden = peer_walk(counts, 4000, random.integers(2**31))
-    return np.array([peer_walk(hidden, 4000, random.integers(2**31)).ravel() for _ in range(99)])
-
-
-def share_as_large(counts, drawn, means):
-    """P-value of Pearson's statistic, as the peer has it."""
-    held = means > 1e-9
-    found = [((t[held] - means[held]) ** 2 / means[held]).sum() for t in (counts.ravel(), *drawn)]
-    return np.mean(np.array(found) >= found[0] - 1e-9)
-
-
-def side_by_side(levels, total, num):
-    """Median seconds of chains, sizes and powers at 5 %, ours and the peer's."""
-    cards = (2, levels, 3)
-    graph, random = model(cards, PAIRS), np.random.default_rng(13)
-    fibre, seconds, values = Fibre(graph, np.ones(6 * levels, dtype=bool)), [], []
-    logits = random.normal(0, 0.3, (1, levels, 1)) + random.normal(0, 0.5, (2, 1, 3))
-    logits = logits + random.normal(0, 0.3, (1, levels, 3))
-    for scale in (0.0, 0.8):
-        for number in range(num):
-            law = np.exp(logits + scale * random.normal(size=cards))
-            counts = random.multinomial(total, (law / law.sum()).ravel()).reshape(cards)
-            means, begin = expected_of(graph, counts), time.process_time()
-            ours = fibre.chains(counts.ravel(), 4000, number).draw(99)
-            middle = time.process_time()
-            theirs = peer_chains(counts, random)
-            seconds.append((middle - begin, time.process_time() - middle))
-            values.append([share_as_large(counts, drawn, means) for drawn in (ours, theirs)])
-    rejected = (np.array(values) <= 0.05).reshape(2, num, 2).mean(1)
-    times = np.median(seconds[1:], axis=0)
-    return [*times, times[1] / times[0], *rejected[0], *rejected[1]]
 
 
 def z_scores(num):
@@ -216,58 +156,6 @@ def z_scores(num):
         error = math.sqrt(max(truth * (1 - truth), 1e-12) / 4000)
         found.append(0.0 if abs(share - truth) < 1e-6 else (share - truth) / error)
     return np.array(found)
-
-
-def sets_of_four(rows):
-    """How many sets of four rows of four variables can exchange levels so that all pairs stay.
-
-    Two rows that agree in two variables swap a third one, and two others, which agree there too, swap it back.
-    """
-    found = set()
-    for i, j in itertools.combinations(range(4), 2):
-        block, pairs = [k for k in range(4) if k not in (i, j)], {}
-        for x, y in itertools.combinations(rows, 2):
-            if all(x[k] == y[k] for k in block) and x[i] != y[i] and x[j] != y[j]:
-                is_straight = (x[i] < y[i]) == (x[j] < y[j])
-                levels = tuple(sorted((x[i], y[i]))), tuple(sorted((x[j], y[j])))
-                pairs.setdefault(levels, ([], []))[is_straight].append((x, y))
-        for crossed, straight in pairs.values():
-            for one, other in itertools.product(crossed, straight):
-                if any(one[0][k] != other[0][k] for k in block):
-                    found.add(frozenset((*one, *other)))
-    return len(found)
-
-
-def moves_of_sparse(spread, seed):
-    """Sets of four rows, and moves in 20,000 steps, found among the rows and by random levels; microseconds a step."""
-    cards = (10,) * 4
-    graph, random, logits = model(cards, "a*b + a*c + a*d + b*c + b*d + c*d"), np.random.default_rng(seed), 0.0
-    for axis in range(4):
-        logits = logits + spread * random.normal(size=[10 if i == axis else 1 for i in range(4)])
-    law = np.exp(logits) * np.ones(cards)
-    counts = random.multinomial(300, (law / law.sum()).ravel())
-    fibre, found = Fibre(graph, np.ones(counts.size, dtype=bool)), []
-    for is_sparse in (True, False):
-        fibre.chains(counts, 10, 1, is_sparse=is_sparse)
-        begin = time.process_time()
-        moves = fibre.chains(counts, 20_000, 1, is_sparse=is_sparse).num_moves
-        found += [moves, f"{(time.process_time() - begin) * 50:.2f}"]
-    rows = [tuple(map(int, x)) for x in np.argwhere(counts.reshape(cards))]
-    return [f"{spread}", len(rows), sets_of_four(rows), *found]
-
-
-@part("Conditional tests beside a walk")
-def walk():
-    """2 x J x 3 tables without a three-way interaction, 99 chains of 4,000 steps each by the parallel method.
-
-    Beside an own walk of that kind of table alone (one circuit of four or six cells a step, Metropolis' rule,
-    compiled), on the same tables in turn; power is that at 5 % with a three-way interaction of standard deviation 0.8.
-    """
-    head = "table | ours s | peer s | times | ours rejects | peer rejects | ours with interaction"
-    report = Report([*head.split(" | "), "peer with interaction"])
-    for levels, total, num in ((60, 600, 12), (20, 300, 12)):
-        report.row(f"2 x {levels} x 3, {total} rows", *(f"{v:.3g}" for v in side_by_side(levels, total, num)))
-    return report.lines()
 
 
 @part("P-values of conditional tests")
@@ -288,19 +176,6 @@ def enumeration():
     """100 small fibres, 4,000 tables of chains against all tables; z-scores."""
     scores = z_scores(100)
     return [f"Root mean square z {np.sqrt((scores**2).mean()):.2f}, largest {np.abs(scores).max():.2f}."]
-
-
-@part("Moves of sparse tables")
-def moves():
-    """Of tables of 300 rows in 10 x 10 x 10 x 10 cells with log-normal levels.
-
-    The sets of four rows that a move exchanges with all pairs kept, counted one by one, and how many of 20,000 steps
-    change the table.
-    """
-    report = Report(MOVES.split(" | "))
-    for case in itertools.product((0, 0.5, 1), (3, 4)):
-        report.row(*moves_of_sparse(*case))
-    return report.lines()
 
 
 MOST = 0.3  # standard deviations, beyond which the library draws tables
