@@ -481,7 +481,7 @@ def gaps_of(rows: Observations | RowSource) -> dict[str, int]:
         >>> gaps_of(load_table("ucb_admissions"))
         {'Admit': 0, 'Gender': 0, 'Dept': 0}
     """
-    gaps = (rows.codes < 0).sum(0).numpy() if isinstance(rows, Observations) else rows.fold(_gaps_in)
+    gaps = np.array(rows.missing_by_column) if isinstance(rows, Observations) else rows.fold(_gaps_in)
     return dict(zip(rows.domain.names, gaps.tolist(), strict=True))
 
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..budgets import MAX_SWEEPS
+from ..data.counting import distinct_rows
 from ..errors import (
     check_choice,
     check_fraction,
@@ -170,21 +171,21 @@ class AnnealingOptions:
 
 
 def chosen_rows(rows: torch.Tensor, counts: torch.Tensor | None = None) -> torch.Tensor:
-    """At most 256 distinct rows (n, d) of those given (N, d), in lexicographic order.
+    """At most 256 distinct rows (n, d), long, of whole numbers from 0 of those given (N, d), in lexicographic order.
 
     Of more distinct rows half are the most frequent, the others are evenly spaced among the rest. ``counts`` (N,).
     """
-    if not rows.shape[1]:
-        return rows[:1]
-    distinct, where = torch.unique(rows, dim=0, return_inverse=True)
+    cells = rows.numpy()
+    first, where = map(torch.from_numpy, distinct_rows(cells, (cells.max(0, initial=0).astype(np.int64) + 1).tolist()))
+    distinct = rows[first]
     if len(distinct) <= _MOST:
-        return distinct
+        return distinct.long()
     counts = torch.ones(len(rows), dtype=torch.float64) if counts is None else counts.double()
     total = torch.zeros(len(distinct), dtype=torch.float64).index_add_(0, where, counts)
     order, half = total.argsort(descending=True, stable=True), _MOST // 2
     rest = order[half:].sort().values
     places = torch.arange(_MOST - half) * len(rest) // (_MOST - half)
-    return distinct[torch.cat([order[:half], rest[places]]).sort().values]
+    return distinct[torch.cat([order[:half], rest[places]]).sort().values].long()
 
 
 def _checked_rows(value: object, owner: str) -> Rows:

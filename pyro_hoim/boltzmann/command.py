@@ -575,7 +575,7 @@ class MachineFamily(Family):
         """NLL, KL, pseudo-NLL and gain over independent columns, with log Z exact, of the file, or estimated."""
         law, shares, starts = _law(question), _independent(question), None
         if question["method"] == "ais" and not question.rows.has_missing:
-            starts = chosen_rows(question.rows.codes, question.rows.counts)
+            starts = chosen_rows(question.rows.narrow, question.rows.counts)
         log_z = self.log_z(question, starts)
         score = partial(score_machine, law, log_z=log_z, shares=shares)
         return score_answer(question, score, noun="machine", has_reference=shares is not None, log_z=log_z)

@@ -67,8 +67,7 @@ def score_seen(
     if split is None:
         return None
     if isinstance(rows, Observations) and rows.has_missing and digest(rows)[:_DIGITS] != split["digest"]:
-        is_complete = (rows.codes >= 0).all(1)
-        rows = cast(_Rows, rows.rows(is_complete))
+        rows = cast(_Rows, rows.drop_missing())
     if digest(rows)[:_DIGITS] != split["digest"]:
         return None
     parts = zip(_TOLD, cast("tuple[_Rows, ...]", rows.split(split["fractions"], split["seed"])), strict=True)
@@ -192,7 +191,7 @@ class KnownRows:
         rows, _ = distinct_rows(self.source, self.path, self.weight)
         found, is_unseen = self.coded(rows)
         labels = self.unseen_labels()
-        if not len(found.codes) and labels:
+        if not found.num_rows and labels:
             name = next(iter(labels))
             check_names(labels[name][:1], self.domain[name].labels, f"{self.path}, column {name!r}", noun="label")
         return found.unique(), UnseenLabels(float(rows.counts[is_unseen].sum()), labels, is_unseen.numpy(), self)
@@ -215,7 +214,7 @@ class KnownRows:
         """The rows in their order, 65,536 at a time wherever they lie and however they are read."""
         waiting = list[Observations]()
         for batch in self.source.batches():
-            codes = torch.from_numpy(batch.codes.T.astype(np.int64))
+            codes = torch.from_numpy(np.ascontiguousarray(batch.codes.T))
             rows = Observations(self.source.domain, codes, torch.from_numpy(batch.weights.astype(np.float64)))
             waiting.append(weighted(rows, self.weight, self.path))
             while sum(part.num_rows for part in waiting) >= _BLOCK:
@@ -227,7 +226,7 @@ class KnownRows:
 
     def coded(self, rows: Observations) -> tuple[Observations, torch.Tensor]:
         """Rows of the source as rows of the model, those with other labels left out, and which these are."""
-        columns = [codes[rows.codes[:, i].numpy()] for i, codes in enumerate(self.codes)]
+        columns = [codes[rows.narrow[:, i].numpy()] for i, codes in enumerate(self.codes)]
         codes = torch.from_numpy(np.stack(columns, axis=1).astype(np.int64))
         is_unseen = (codes == -2).any(1)
         present = self.domain.project(self._domain.names)

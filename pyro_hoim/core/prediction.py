@@ -275,6 +275,6 @@ def extend_rows(data: DataLike, domain: Domain, absent: Collection[str] = ()) ->
         if variable != domain[variable.name]:
             problem = f"variable {variable.name!r} has other labels than in the model"
             raise refused("data", problem, "read the file with domain=...", code="other-domain")
-    codes = torch.full((len(data.codes), len(domain)), -1, dtype=torch.long)
-    codes[:, list(domain.indices(data.domain.names))] = data.codes
+    codes = torch.full((data.num_rows, len(domain)), -1, dtype=data.narrow.dtype)
+    codes[:, list(domain.indices(data.domain.names))] = data.narrow
     return data.replaced(domain=domain, codes=codes)

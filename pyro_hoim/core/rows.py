@@ -72,7 +72,10 @@ def checked_gibbs(gibbs: ClampedGibbs | None) -> ClampedGibbs:
 
 def row_patterns(data: Observations) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
     """Distinct sets of missing variables: (their names in schema order, positions of the rows with it)."""
-    masks, inverse = torch.unique(data.codes < 0, dim=0, return_inverse=True)
+    if data.num_rows and not data.has_missing:
+        yield (), torch.arange(data.num_rows)
+        return
+    masks, inverse = torch.unique(data.narrow < 0, dim=0, return_inverse=True)
     order = inverse.argsort(stable=True)
     sizes = torch.bincount(inverse, minlength=len(masks)).tolist()
     for mask, rows in zip(masks.tolist(), order.split(sizes), strict=True):

@@ -31,6 +31,7 @@ from ..errors import (
 )
 from ..schema import Domain, Variable
 from .bins import Bins, find_bins, is_dates, is_rule
+from .counting import code_type
 from .encoding import check_alike, encode_column, has_levels, label_of, parse_counts, to_numbers, variable_of
 from .files.table_file import CsvColumns
 from .readers import Source, asked_columns, check_counting, row_position, seeming_columns
@@ -214,6 +215,10 @@ class _Look:
     numbers: np.ndarray | None = None
     variable: Variable | None = None
 
+    def __post_init__(self) -> None:
+        kind = code_type([int(self.positions.max()) + 1])  # those of all columns are held together
+        object.__setattr__(self, "positions", self.positions.astype(kind, copy=False))
+
 
 def read_columns(
     table: pd.DataFrame | CsvColumns | Source,
@@ -352,13 +357,13 @@ def encode_columns(table: Source, domain: Domain | None, how: ColumnOptions) -> 
     if domain is not None:
         options: dict[str, Any] = {"missing_values": how.missing_values, "where": table.where}
         codes = [encode_column(n, table.column(n), variable=domain[n], **options)[1] for n in names]
-        return Encoded(domain, _tensor(codes, table.num_rows), torch.from_numpy(counts))
+        return Encoded(domain, _tensor(codes), torch.from_numpy(counts))
     # Without one the rule says what every column is, and columns are cut, left out or refused by it.
     looks = _cut(_looks(table, names, how, counts), how, counts)
     left_out, note = _decided([look.reading for look in looks], how, table.name)
     used = [look for look in looks if look.reading.is_used]
     variables = [look.variable for look in used if look.variable is not None]
-    codes = _tensor([look.positions for look in used], table.num_rows)
+    codes = _tensor([look.positions for look in used])
     readings = tuple(look.reading for look in looks)
     return Encoded(Domain(variables), codes, torch.from_numpy(counts), readings, note, left_out)
 
@@ -373,11 +378,8 @@ def warn_of_note(note: str) -> None:
         warnings.warn(DataWarning(note), stacklevel=caller_level())
 
 
-def _tensor(codes: Sequence[np.ndarray], num_rows: int) -> torch.Tensor:
-    stacked = np.empty((len(codes), num_rows), dtype=np.int64)
-    for i, column in enumerate(codes):
-        stacked[i] = column
-    return torch.from_numpy(stacked.T.copy())
+def _tensor(codes: Sequence[np.ndarray]) -> torch.Tensor:
+    return torch.from_numpy(np.stack(codes).T.copy())
 
 
 def _shares(table: Source, counting: str | None, is_weight: bool) -> np.ndarray:

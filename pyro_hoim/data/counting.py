@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -102,6 +103,12 @@ _MANY_LOOK_UPS = 2**24  # rows times tables above which compiled code is worth i
 _MOST_UNITS = 2**20  # observations of a table that are shuffled one by one
 
 
+def code_type(cardinalities: Sequence[int]) -> Any:
+    """The smallest signed type of the codes of all columns, and of one more."""
+    largest = max(cardinalities, default=1)
+    return np.int8 if largest < 2**7 else np.int16 if largest < 2**15 else np.int32
+
+
 def merge_rows(
     codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int], *others: np.ndarray
 ) -> tuple[np.ndarray, ...]:
@@ -112,6 +119,14 @@ def merge_rows(
     is_positive = counts > 0
     if not is_positive.all():
         codes, counts, others = codes[is_positive], counts[is_positive], tuple(o[is_positive] for o in others)
+    first, inverse = distinct_rows(codes, cardinalities)
+    each = (counts, *others)
+    sums = (np.bincount(inverse, weights=figures, minlength=len(first)) for figures in each)
+    return codes[first], *(figures.astype(np.float64, copy=False) for figures in sums)  # of no rows they are integers
+
+
+def distinct_rows(codes: np.ndarray, cardinalities: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Positions (U,) of distinct rows of codes (N, d) in lexicographic order, and which of them each row is, (N,)."""
     # Rows as few large numbers each, of which the first counts most: they sort fast and take little memory.
     keys, sizes = [np.zeros(len(codes), dtype=np.int64)], 1
     for i, n in enumerate(cardinalities):
@@ -126,9 +141,7 @@ def merge_rows(
         is_new[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
     first, inverse = order[is_new], np.empty(len(codes), dtype=np.int64)
     inverse[order] = np.cumsum(is_new) - 1
-    each = (counts, *others)
-    sums = (np.bincount(inverse, weights=figures, minlength=len(first)) for figures in each)
-    return codes[first], *(figures.astype(np.float64, copy=False) for figures in sums)  # of no rows they are integers
+    return first, inverse
 
 
 def marginal_tables(

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -539,13 +540,14 @@ def digest(rows: Observations | CountTable) -> str:
     """SHA-256 of names, labels, cells and counts of a table in their order, as 64 hexadecimal digits."""
     if isinstance(rows, Observations):
         head: list[Any] = [[variable.name, list(variable.labels)] for variable in rows.domain]
-        cells = [rows.codes.numpy().astype(np.int64), rows.counts.numpy().astype(np.float64)]
+        cells = chain(rows.code_bytes(), [rows.counts.numpy().tobytes()])
     else:
         head = list(rows.domain.names)
         matrix = sparse.csr_array(rows.matrix)
         matrix.sum_duplicates()
-        cells = [matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(np.float64)]
+        arrays = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(np.float64)
+        cells = (values.tobytes() for values in arrays)
     content = hashlib.sha256(json.dumps(head).encode())
-    for values in cells:
-        content.update(np.ascontiguousarray(values).tobytes())
+    for part in cells:
+        content.update(part)
     return content.hexdigest()

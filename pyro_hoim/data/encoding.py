@@ -34,6 +34,7 @@ from ..errors import (
 )
 from ..schema import Variable
 from .arrow_tables import coded_column, not_plain
+from .counting import code_type
 
 LARGEST_COUNT = 2**53 - 1
 """Largest count, and largest total of counts or weights: above it float64 no longer tells whole numbers apart."""
@@ -291,7 +292,7 @@ def encode_column(
     missing_values: Collection[str] = ("",),
     where: Callable[[int], str],
 ) -> tuple[Variable, np.ndarray]:
-    """Variable and codes (N,) int64, -1 where missing, of one column of values (N,).
+    """Variable and codes (N,), -1 where missing, of one column of values (N,), in the smallest type.
 
     Without a known variable the levels are the categories of a categorical column in their order (kind ``ordinal`` when
     that is an ordered one), else the labels present, in :func:`level_order`. Missing are None, NaN and
@@ -316,7 +317,8 @@ def encode_column(
     if variable is None:
         levels = levels_of(present) if dtype is None else [*dict.fromkeys(present)]
         variable = variable_of(name, levels, is_ordered=dtype is not None and bool(dtype.ordered))
-    return variable, codes_of_cells(variable, positions, distinct, labels, missing_values, where)
+    kind = code_type([variable.cardinality])
+    return variable, codes_of_cells(variable, positions, distinct, labels, missing_values, where, kind)
 
 
 def codes_of_cells(
@@ -326,7 +328,7 @@ def codes_of_cells(
     labels: Sequence[str],
     missing_values: Collection[str],
     where: Callable[[int], str],
-    dtype: Any = np.int64,
+    dtype: Any,
 ) -> np.ndarray:
     """Codes (N,) of cells at positions (N,) of distinct values with their labels, -1 where missing."""
     by_label = {label: code for code, label in enumerate(variable.labels)}

@@ -95,7 +95,7 @@ def identifier_columns(data: Observations, *, weighted: bool = False, seen: int 
     """
     total = rows_seen(data, weighted=weighted) if seen is None else seen
     identifiers = list[tuple[str, int]]()
-    for variable, codes in zip(data.domain, data.codes.T, strict=True):
+    for variable, codes in zip(data.domain, data.narrow.T, strict=True):
         levels = len(codes[(codes >= 0) & (data.counts > 0)].unique())
         if is_identifier(levels, variable.cardinality, total):
             identifiers.append((variable.name, levels))
@@ -272,8 +272,8 @@ def as_observations(
     read = Observations.from_pandas(frame, domain=present, count=count, weights=weights, **how)
     if present == domain or columns is not None:
         return read
-    codes = torch.full((read.num_rows, len(domain)), -1, dtype=torch.long)
-    codes[:, list(domain.indices(present.names))] = read.codes
+    codes = torch.full((read.num_rows, len(domain)), -1, dtype=read.narrow.dtype)
+    codes[:, list(domain.indices(present.names))] = read.narrow
     return read.replaced(domain=domain, codes=codes)
 
 

@@ -93,7 +93,7 @@ class InformationTable:
             raise conflict("correction", problem, "use correction=None")
         self._total = data.total_count
         merged = data.unique()
-        self._codes, self._counts = merged.codes.numpy(), merged.counts.numpy()
+        self._codes, self._counts = merged.narrow.numpy(), merged.counts.numpy()
         has_bits = LevelBits.serves(self._counts)
         self._bits = LevelBits(self._codes.T, data.domain.cardinalities, self._counts) if has_bits else None
 
@@ -187,7 +187,7 @@ class InformationTable:
     @cached_property
     def _columns(self) -> np.ndarray:
         """Codes column by column, as the compiled sums read them."""
-        return np.ascontiguousarray(self._codes.T, dtype=np.int32)
+        return np.ascontiguousarray(self._codes.T)
 
     def _sums(self, sets: np.ndarray) -> np.ndarray:
         """Sums of c log c over the cells of distinct sets in lexicographic order, and how many are occupied, (m, 2)."""

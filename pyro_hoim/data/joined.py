@@ -28,6 +28,7 @@ from ..errors import (
 from ..schema import Domain, Kind, Variable
 from .observations import Observations
 from .order import known_order
+from .readers import narrowed
 
 __all__ = [
     "BrokenLaw",
@@ -460,15 +461,14 @@ class JoinedColumns:
         """
         if rows.domain != self.domain:
             raise other_domain("rows", "the columns that were joined", received="others")
-        codes = torch.full((len(rows.codes), len(self.joined_domain)), -1, dtype=torch.long)
-        codes[:, list(self.joined_domain.indices(self._single))] = rows.codes[
-            :, list(self.domain.indices(self._single))
-        ]
+        domain = self.joined_domain
+        codes = narrowed(torch.tensor(-1), domain.cardinalities).repeat(rows.num_rows, len(domain))
+        codes[:, list(domain.indices(self._single))] = rows.narrow[:, list(self.domain.indices(self._single))]
         log_factors = torch.zeros(len(codes), dtype=torch.float64)
         flags = torch.zeros((2, len(codes), len(self.groups)), dtype=torch.bool)
         evidence: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
         for g, group in enumerate(self.groups):
-            patterns, of_row = np.unique(self._cells(group, rows.codes), axis=0, return_inverse=True)
+            patterns, of_row = np.unique(self._cells(group, rows.narrow), axis=0, return_inverse=True)
             of_row = torch.from_numpy(of_row.reshape(-1))
             agrees = group.agrees(patterns)
             number, is_known = torch.from_numpy(agrees.sum(1)), torch.from_numpy((patterns >= 0).any(1))
@@ -478,12 +478,12 @@ class JoinedColumns:
             is_one, is_none = weights.isfinite().sum(1) == 1, (weights == weights[:, :1]).all(1)
             is_soft = ~is_one & ~is_none
             level = torch.where(is_one, weights.argmax(1), -1)
-            codes[:, self.joined_domain.index(group.name)] = level[of_row]
+            codes[:, domain.index(group.name)] = level[of_row]
             log_factors += torch.where(is_soft, 0.0, weights.amax(1))[of_row]
             if bool(is_soft.any()):
                 table = torch.cat([torch.zeros_like(weights[:1]), weights[is_soft]])
                 evidence[group.name] = table, (is_soft.cumsum(0) * is_soft)[of_row]
-        return JoinedRows(rows.replaced(domain=self.joined_domain, codes=codes), log_factors, evidence, *flags)
+        return JoinedRows(rows.replaced(domain=domain, codes=codes), log_factors, evidence, *flags)
 
     def join(self, rows: Observations) -> Observations:
         """Rows over the joined domain; a group all of whose cells are missing is missing.
@@ -593,7 +593,9 @@ class _Marks:
         return float(self.counts.sum())
 
     def only(self, places: Sequence[int]) -> _Marks:
-        """Some of the columns."""
+        """Some of the columns, in their order."""
+        if len(places) == len(self.names):
+            return self
         names = tuple(self.names[place] for place in places)
         return _Marks(names, self.never_set, self.single, self.is_set[:, places], self.counts, self.totals[places])
 
@@ -621,16 +623,18 @@ def _rows(data: Observations) -> tuple[np.ndarray, np.ndarray]:
     check_type(data, Observations, "rows")
     rows = data.drop_missing()
     if not rows.has_whole_counts:
-        rows = Observations(rows.domain, rows.codes[rows.counts > 0])
+        rows = Observations(rows.domain, rows.narrow[rows.counts > 0])
     rows = rows.unique()
-    return rows.codes.numpy(), rows.counts.numpy()
+    return rows.narrow.numpy(), rows.counts.numpy()
 
 
 def _marks(data: Observations) -> _Marks:
     codes, counts = _rows(data)
     binary = [i for i, variable in enumerate(data.domain) if variable.cardinality == 2]
-    is_set = np.asfortranarray(codes[:, binary] == 1)
-    totals = counts @ is_set
+    is_set = np.empty((len(codes), len(binary)), dtype=bool, order="F")
+    for out, i in zip(is_set.T, binary, strict=True):
+        np.equal(codes[:, i], 1, out=out)
+    totals = np.array([counts @ column for column in is_set.T])
     used = np.flatnonzero((totals > 0) & (totals < counts.sum()))
     names = [data.domain.names[i] for i in binary]
     single = [variable.name for variable in data.domain if variable.cardinality == 1]
@@ -737,9 +741,11 @@ def _covers(marks: _Marks) -> Iterator[list[int]]:
     size = len(marks.names)
     if size < 2:
         return
-    is_set = marks.is_set.astype(np.float32)
     # Columns that meet in a row are in no group together.
-    is_free, never_meets = np.ones(size, dtype=bool), is_set.T @ is_set == 0
+    is_free, never_meets = np.ones(size, dtype=bool), np.ones((size, size), dtype=bool)
+    for part in _portions(len(marks.is_set), size):
+        is_set = marks.is_set[part].astype(np.float32)
+        never_meets &= is_set.T @ is_set == 0
     for first in range(size):
         candidates = np.flatnonzero(never_meets[first] & is_free)
         reached = marks.is_set[:, candidates].any(1) | marks.is_set[:, first]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Unpack
 
@@ -16,6 +16,7 @@ import torch
 from .._modes import plain_mode
 from ..checks import array_of, check_exact_shape
 from ..errors import (
+    MissingDataError,
     check_names,
     check_type,
     check_unique,
@@ -33,16 +34,27 @@ from .counting import check_split, marginal_tables, merge_rows, split_rows
 from .files.table_file import CsvColumns, read_table_file
 from .readers import (
     Source,
-    check_complete,
     checked_codes,
     labels_of,
     missing_as_level,
+    narrowed,
     row_counts,
     row_position,
     tensor_of_codes,
     warn_of_missing_words,
 )
 from .wide import long_cells, long_table
+
+_PORTION = 2**14  # rows
+
+
+class _Made(cached_property[torch.Tensor]):
+    """A property that is made when it is asked for, and an argument of a dataclass without a default."""
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:  # so that the dataclass sees no default
+            raise AttributeError
+        return super().__get__(instance, owner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +63,21 @@ class Observations:
 
     The constructor takes codes; the ``from_*`` class methods read pandas, NumPy, tensors, dense tables and CSV files.
     The empirical law is :math:`\hat p(x) = \sum_{i: x_i = x} w_i / \sum_i w_i` with counts w. Do not write into them.
+    A cell takes one byte where no variable has more than 127 levels, until ``codes`` are asked for.
 
     Args:
         domain: the variables, all of them finite.
-        codes: level positions in schema order, -1 where missing, long (N, d); N may be 0.
+        codes: level positions in schema order, -1 where missing, (N, d), of any type of whole numbers; N may be 0. They
+            are held as ``narrow``; as an attribute they are long, made at first use and then kept.
         counts: finite and non-negative, whole or fractional, of a total below 2^53, float64 (N,); one for every row
             when left out.
         is_weighted: whether these are weights, each of one unit that was observed, also where all are whole;
             fractions always are.
         squares: of rows that stand for several observations with weights, the sum of their squared weights, float64
             (N,); left out, every row is one observation.
+
+    Attributes:
+        narrow: the codes in the smallest signed type of whole numbers that has those of all variables, (N, d).
 
     Raises:
         InputError: wrong shape, a code outside -1 ... cardinality - 1, a count that is NaN, infinite or
@@ -74,10 +91,11 @@ class Observations:
     """
 
     domain: Domain
-    codes: torch.Tensor
+    codes: torch.Tensor = _Made(plain_mode()(lambda rows: rows.narrow.long()))  # type: ignore[assignment]
     counts: torch.Tensor = None  # type: ignore[assignment]
     is_weighted: bool = False
     squares: torch.Tensor | None = None
+    narrow: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         check_type(self.domain, Domain, "Observations domain")
@@ -85,8 +103,8 @@ class Observations:
             if not variable.is_finite:
                 problem = f"variable {variable.name!r} is of kind {variable.kind!r}, not finite"
                 raise refused("Observations domain", problem, code="other-domain")
-        object.__setattr__(self, "codes", checked_codes(self.codes, self.domain))
-        object.__setattr__(self, "counts", row_counts(None, self.counts, len(self.codes), "Observations counts"))
+        object.__setattr__(self, "narrow", checked_codes(vars(self).pop("codes"), self.domain))
+        object.__setattr__(self, "counts", row_counts(None, self.counts, len(self.narrow), "Observations counts"))
         if self.squares is not None:
             squares = torch.as_tensor(self.squares, dtype=torch.float64)
             if squares.shape != self.counts.shape or not bool((squares.isfinite() & (squares >= 0)).all()):
@@ -217,7 +235,7 @@ class Observations:
         as_they_are = {} if domain is not None else {"allow": header, "named": header}
         source = Source(header, lambda name: array[:, header.index(name)], "the array", row_position, len(array))
         read = cls._read(source, domain, None, None, None, missing_values, **as_they_are)
-        return cls(read.domain, read.codes, row_counts(counts, weights, len(array)), weights is not None)
+        return cls(read.domain, read.narrow, row_counts(counts, weights, len(array)), weights is not None)
 
     @classmethod
     def _read(
@@ -259,13 +277,15 @@ class Observations:
     ) -> Observations:
         """Observations of what a reader of this package made, or what was made of observations."""
         rows = object.__new__(cls)
-        vars(rows).update(domain=domain, codes=codes, counts=counts, is_weighted=is_weighted, squares=squares)
+        narrow = narrowed(codes, domain.cardinalities)
+        vars(rows).update(domain=domain, narrow=narrow, counts=counts, is_weighted=is_weighted, squares=squares)
         return rows
 
     @classmethod
     def from_tensor(cls, codes: Any, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
         """Observations from integer codes (N, d) in schema order, -1 or masked where missing."""
-        tensor = tensor_of_codes(codes).clone()
+        tensor = tensor_of_codes(codes)
+        tensor = tensor.clone() if tensor.itemsize < 8 else tensor  # long ones are copied when they are narrowed
         parsed = row_counts(counts, weights, len(tensor) if tensor.dim() else 0)
         return cls(domain, tensor, parsed, weights is not None)
 
@@ -287,7 +307,7 @@ class Observations:
     @property
     def num_rows(self) -> int:
         """Number of rows held; a cell of several observations is one row (see :attr:`total_count`)."""
-        return len(self.codes)
+        return len(self.narrow)
 
     @cached_property
     def total_count(self) -> float:
@@ -295,9 +315,16 @@ class Observations:
         return math.fsum(self.counts.tolist())
 
     @cached_property
+    def missing_by_column(self) -> tuple[int, ...]:
+        """Number of missing cells of every variable in the rows held."""
+        codes = self.narrow.numpy()
+        is_any = codes.size > 0 and codes.min() < 0
+        return tuple(np.count_nonzero(codes < 0, axis=0).tolist()) if is_any else (0,) * len(self.domain)
+
+    @property
     def num_missing_cells(self) -> int:
         """Number of missing cells in the rows held."""
-        return int((self.codes < 0).sum())
+        return sum(self.missing_by_column)
 
     @property
     def has_missing(self) -> bool:
@@ -351,7 +378,7 @@ class Observations:
 
         Without ``squares`` beside them, new counts are those of single observations.
         """
-        parts = zip((domain, codes, counts), (self.domain, self.codes, self.counts), strict=True)
+        parts = zip((domain, codes, counts), (self.domain, self.narrow, self.counts), strict=True)
         new: list[Any] = [own if given is None else given for given, own in parts]
         own = self.squares if counts is None else None
         return Observations(*new, is_weighted=self.is_weighted, squares=own if squares is None else squares)
@@ -359,7 +386,7 @@ class Observations:
     @staticmethod
     def concatenated(parts: Sequence[Observations]) -> Observations:
         """All rows of several observations over one domain; weights where some of them are."""
-        names = ("codes", "counts", "squared_weights")
+        names = ("narrow", "counts", "squared_weights")
         codes, counts, squares = (torch.cat([getattr(part, name) for part in parts]) for name in names)
         is_weighted, is_whole = any(part.is_weighted for part in parts), all(part.has_whole_counts for part in parts)
         return Observations(parts[0].domain, codes, counts, is_weighted, None if is_whole else squares)
@@ -372,7 +399,7 @@ class Observations:
     @plain_mode()
     def _merged(self) -> Observations:
         others = [] if self.has_whole_counts else [self.squared_weights.numpy()]
-        merged = merge_rows(self.codes.numpy(), self.counts.numpy(), self.domain.cardinalities, *others)
+        merged = merge_rows(self.narrow.numpy(), self.counts.numpy(), self.domain.cardinalities, *others)
         codes, counts, *squares = map(torch.from_numpy, merged)
         return Observations._unchecked(self.domain, codes, counts, self.is_weighted, *squares)
 
@@ -392,13 +419,13 @@ class Observations:
             IntractableError: the result would be longer than ``max_cells``.
         """
         indices = [self.domain.indices((edge,) if isinstance(edge, str) else edge) for edge in edges]
-        check_complete(self.codes, self.domain, sorted({i for edge in indices for i in edge}), "marginal_counts")
+        check_complete(self, "marginal_counts", {i for edge in indices for i in edge})
         cardinalities = self.domain.cardinalities
         needed = sum(math.prod(cardinalities[i] for i in edge) for edge in indices)
         if needed > max_cells:
             problem = f"{size_text(needed, 'cells')} are needed, more than max_cells={max_cells}"
             raise out_of_reach("marginal_counts", problem, "ask for smaller edges or raise max_cells")
-        codes, counts = self._merged.codes.numpy(), self._merged.counts.numpy()
+        codes, counts = self._merged.narrow.numpy(), self._merged.counts.numpy()
         return torch.from_numpy(marginal_tables(codes, counts, cardinalities, indices))
 
     def table(self, *, max_cells: int = 2**28) -> torch.Tensor:
@@ -414,7 +441,7 @@ class Observations:
         MissingDataError for missing cells among them, InputError for a total count of zero.
         """
         data = self if names is None else self.project(names)
-        check_complete(data.codes, data.domain, range(len(data.domain)), "entropy")
+        check_complete(data, "entropy")
         if (total := data.total_count) <= 0:
             raise unexpected("entropy", "a positive total count", received="0", code="empty")
         probs = data.unique().counts / total
@@ -423,18 +450,17 @@ class Observations:
     def project(self, names: Iterable[str]) -> Observations:
         """The given variables only, in schema order; rows are kept as they are and not merged."""
         wanted = (names,) if isinstance(names, str) else tuple(names)
-        codes = self.codes[:, sorted(self.domain.indices(wanted))]
+        codes = self.narrow[:, sorted(self.domain.indices(wanted))]
         return self.replaced(domain=self.domain.project(wanted), codes=codes)
 
     def drop_missing(self) -> Observations:
         """Rows without a missing cell."""
-        complete = (self.codes >= 0).all(1)
-        return self if bool(complete.all()) else self.rows(complete)
+        return self.rows((self.narrow >= 0).all(1)) if self.has_missing else self
 
     def rows(self, index: torch.Tensor) -> Observations:
         """Rows at the given positions (M,) long, or where a mask (N,) is true, with their counts."""
         squares = None if self.squares is None else self.squares[index]
-        return self.replaced(codes=self.codes[index], counts=self.counts[index], squares=squares)
+        return self.replaced(codes=self.narrow[index], counts=self.counts[index], squares=squares)
 
     def missing_as_level(self, label: str) -> Observations:
         """Missing cells turned into an ordinary level of that name, which must not be empty.
@@ -468,9 +494,13 @@ class Observations:
         if not self.has_whole_counts:
             return tuple(self.rows(torch.from_numpy(rows)) for rows, _ in parts)
         return tuple(
-            self.replaced(codes=self.codes[torch.from_numpy(rows)], counts=torch.from_numpy(counts))
+            self.replaced(codes=self.narrow[torch.from_numpy(rows)], counts=torch.from_numpy(counts))
             for rows, counts in parts
         )
+
+    def code_bytes(self) -> Iterator[bytes]:
+        """The bytes of the long codes, row after row, a portion at a time, as digests take them."""
+        return (part.long().numpy().tobytes() for part in self.narrow.split(_PORTION))
 
     def to_pandas(self, *, count: str | None = "count") -> pd.DataFrame:
         """Data frame of labels as categorical columns (ordered for ordinal variables), NaN where missing.
@@ -480,10 +510,21 @@ class Observations:
         if count is not None and count in self.domain:
             problem = f"{count!r} is a variable"
             raise refused("to_pandas count", problem, "choose another name or None", code="repeated-name")
-        frame = labels_of(self.domain, self.codes.numpy())
+        frame = labels_of(self.domain, self.narrow.numpy())
         if count is not None:
             frame[count] = self.counts.numpy().astype(np.int64 if self.has_whole_counts else np.float64)
         return frame
+
+
+def check_complete(data: Observations, operation: str, positions: Collection[int] | None = None) -> None:
+    """Raise :class:`MissingDataError` if a column, or one at one of the positions, has missing cells."""
+    per_column = data.missing_by_column
+    columns = [i for i, number in enumerate(per_column) if number and (positions is None or i in positions)]
+    if columns:
+        cells = sum(per_column[i] for i in columns)
+        names = ", ".join(repr(data.domain.names[i]) for i in columns[:6])
+        problem = f"{cells} missing cells in {names}{(', ...' if len(columns) > 6 else '')}"
+        raise MissingDataError(problem, argument=operation, hint="use drop_missing() or missing_as_level(label) first")
 
 
 def _array_of_labels(values: Any) -> np.ndarray:

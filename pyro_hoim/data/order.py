@@ -17,6 +17,7 @@ import torch
 
 from ..errors import InputError, check_names
 from ..schema import Domain, Variable
+from .counting import code_type
 from .observations import Observations
 
 __all__ = [
@@ -406,8 +407,10 @@ def with_ordinal(data: Observations, names: Sequence[str]) -> Observations:
 def relabelled(data: Observations, variables: Iterable[Variable]) -> Observations:
     """The same rows with some columns over other levels; cells whose label is none of these are missing."""
     known = {variable.name: variable for variable in variables}
-    codes = data.codes.clone()
-    for column, old in enumerate(data.domain):
-        code_of = {label: code for code, label in enumerate(known.get(old.name, old).labels)}
-        codes[:, column] = torch.tensor([*(code_of.get(label, -1) for label in old.labels), -1])[codes[:, column]]
-    return data.replaced(domain=Domain(known.get(old.name, old) for old in data.domain), codes=codes)
+    domain = Domain(known.get(old.name, old) for old in data.domain)
+    codes = np.empty(data.narrow.shape, dtype=code_type(domain.cardinalities))
+    for column, (old, new) in enumerate(zip(data.domain, domain, strict=True)):
+        code_of = {label: code for code, label in enumerate(new.labels)}
+        code_of_code = np.array([*(code_of.get(label, -1) for label in old.labels), -1])
+        codes[:, column] = code_of_code[data.narrow[:, column].numpy()]
+    return data.replaced(domain=domain, codes=torch.from_numpy(codes))

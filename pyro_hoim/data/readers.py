@@ -17,7 +17,6 @@ from ..checks import array_of, check_exact_shape
 from ..errors import (
     DataWarning,
     InputError,
-    MissingDataError,
     caller_level,
     check_names,
     check_type,
@@ -30,6 +29,7 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Domain, Variable
+from .counting import code_type
 from .encoding import is_empty, odd_count, parse_counts, plain_numbers, select_columns
 from .files.table_file import CsvColumns
 
@@ -367,36 +367,29 @@ def tensor_of_codes(codes: Any) -> torch.Tensor:
 
 
 def checked_codes(codes: Any, domain: Domain) -> torch.Tensor:
-    """Codes of whole rows (N, d) on the CPU, dtype long, refused unless integers from -1 to cardinality - 1."""
+    """Codes of whole rows (N, d) on the CPU, narrowed, refused unless integers from -1 to cardinality - 1."""
     codes = tensor_of_codes(codes)
     if codes.dtype not in _INTEGER_TYPES:
         raise wrong_type("Observations codes", "integers", received=codes.dtype)
     if codes.dim() != 2 or codes.shape[1] != len(domain):
         raise wrong_shape("Observations codes", f"(rows, {len(domain)})", codes)
     # The first code beyond its variable is named.
-    codes = codes.detach().to(device="cpu", dtype=torch.long)
-    if len(domain) and len(codes):
-        outside = (codes < -1) | (codes >= torch.tensor(domain.cardinalities))
-        if bool(outside.any()):
-            row, column = (int(i) for i in outside.nonzero()[0])
-            variable = domain.variables[column]
-            raise out_of_range(
-                f"Observations codes: {row_position(row)}, variable {variable.name!r}",
-                f"a code from 0 to {variable.cardinality - 1}, or -1 for missing",
-                received=int(codes[row, column]),
-            )
-    return codes
+    codes = codes.detach().cpu()
+    cells, cardinalities = codes.numpy(), np.array(domain.cardinalities)
+    if cells.size and ((cells.min(0) < -1) | (cells.max(0) >= cardinalities)).any():
+        row, column = np.argwhere((cells < -1) | (cells >= cardinalities))[0].tolist()
+        variable = domain.variables[column]
+        raise out_of_range(
+            f"Observations codes: {row_position(row)}, variable {variable.name!r}",
+            f"a code from 0 to {variable.cardinality - 1}, or -1 for missing",
+            received=int(cells[row, column]),
+        )
+    return narrowed(codes, domain.cardinalities)
 
 
-def check_complete(codes: torch.Tensor, domain: Domain, positions: Sequence[int], operation: str) -> None:
-    """Raise :class:`MissingDataError` if a column at one of the positions has missing cells."""
-    per_column = (codes < 0).sum(0)
-    columns = [i for i in positions if int(per_column[i])]
-    if columns:
-        cells = sum(int(per_column[i]) for i in columns)
-        names = ", ".join(repr(domain.names[i]) for i in columns[:6])
-        problem = f"{cells} missing cells in {names}{(', ...' if len(columns) > 6 else '')}"
-        raise MissingDataError(problem, argument=operation, hint="use drop_missing() or missing_as_level(label) first")
+def narrowed(codes: torch.Tensor, cardinalities: Sequence[int]) -> torch.Tensor:
+    """Codes in the smallest type of variables with so many levels."""
+    return codes.to(getattr(torch, np.dtype(code_type(cardinalities)).name))
 
 
 def missing_as_level(domain: Domain, codes: torch.Tensor, label: str) -> tuple[Domain, torch.Tensor]:

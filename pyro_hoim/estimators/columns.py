@@ -234,7 +234,7 @@ class Columns:
         warn_of_note(encoded.left_out)
         warn_of_missing_words(list(encoded.domain))
         # What the columns that are left become again.
-        codes, readings = encoded.codes.numpy(), {reading.name: reading for reading in encoded.readings}
+        codes, readings = encoded.codes.long().numpy(), {reading.name: reading for reading in encoded.readings}
         positions = {name: i for i, name in enumerate(frame.columns)}
         columns = tuple(
             Column.learn(

@@ -25,6 +25,7 @@ from ..core.rows import (
     row_patterns,
 )
 from ..core.words import listed
+from ..data.counting import distinct_rows
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import (
@@ -53,7 +54,7 @@ __all__ = ["impute", "predict", "row_log_weights", "synthesise"]
 _MAX_OPERATIONS = 2 * 10**9
 _MAX_ROW_OPERATIONS = 2 * 10**7
 _MAX_BYTES = 2**28
-_LOOK_UPS_PER_CALL = 2**22
+_LOOK_UPS_PER_CALL = 2**18
 _MAX_SCORE_OPERATIONS = 5e9
 _EXCLUDED = -1e6  # more than the log of any number of states that could be summed
 
@@ -211,11 +212,12 @@ def row_log_weights(
     check_energy(model)
     data = as_observations(data, domain=model.domain)
     check_model(model, data.domain, "exact")
-    if not len(data.codes):
+    if not data.num_rows:
         return model.tables.new_zeros(0)
-    codes, inverse = torch.unique(data.codes, dim=0, return_inverse=True)
+    first, inverse = map(torch.from_numpy, distinct_rows(data.narrow.numpy(), data.domain.cardinalities))
+    codes = data.narrow[first]
     values = model.tables.new_full((len(codes),), -math.inf)
-    patterns = possible_patterns(Observations.from_tensor(codes, data.domain), impossible_rows(model, codes))
+    patterns = possible_patterns(Observations(data.domain, codes), impossible_rows(model, codes))
     # What the sums over missing cells cost is known before the first of them.
     needed = 0.0
     for missing, rows in patterns:
@@ -233,7 +235,7 @@ def row_log_weights(
                 values[part] = -model.energy(codes[part])
             continue
         for part in exact_portions(model, missing, rows):
-            laws, constant = condition_rows(model, missing, codes[part])
+            laws, constant = condition_rows(model, missing, codes[part].long())
             values[part] = Auto().log_partition(laws).value + constant
     return values[inverse]
 

@@ -222,7 +222,7 @@ class ImpossibleStates:
         A row that holds several counts for the first of them.
         """
         left, tallied = rows.counts > 0, list[tuple[dict[str, str], float]]()
-        for edge, is_held, cells in self.holders(rows.codes):
+        for edge, is_held, cells in self.holders(rows.narrow):
             variables = [self.structure.domain[name] for name in edge]
             is_held = is_held & left
             left = left & ~is_held

@@ -67,7 +67,7 @@ class JoinedLaw:
             return self.energy, read.rows, read.log_factors
         model = with_evidence(self.energy, {name: weights for name, (weights, _) in read.evidence.items()})
         seen = torch.stack([of_row for _, of_row in read.evidence.values()], 1)
-        codes = torch.cat([read.rows.codes, seen], 1)
+        codes = torch.cat([read.rows.narrow, seen], 1)
         return model, read.rows.replaced(domain=model.domain, codes=codes), read.log_factors
 
     def log_weights(self, rows: DataLike) -> torch.Tensor:
@@ -90,7 +90,7 @@ class JoinedLaw:
         total = read.log_factors.clone()
         for column, name in enumerate(read.rows.domain.names):
             logs = torch.tensor([*shares[name], 1.0], dtype=torch.float64).log()  # a missing cell, -1, adds nothing
-            total += logs[read.rows.codes[:, column]]
+            total += logs[read.rows.narrow[:, column].long()]
             if name in read.evidence:
                 weights, of_row = read.evidence[name]
                 total += (weights + logs[:-1]).logsumexp(1)[of_row]

@@ -23,6 +23,8 @@ from .fitting.result import FitResult
 from .given import check_single, impossible_rows, predict, row_log_weights
 from .infinite import has_cheap_covariance, mark_infinite
 
+_CELLS_PER_CALL = 2**20  # rows times interactions of pseudo-likelihoods that are computed at once
+
 
 def score_rows(
     energy: LogLinearEnergy,
@@ -69,15 +71,16 @@ def _log_prob(energy: LogLinearEnergy, data: Observations, log_z: float | None) 
 def row_log_pseudo_prob(energy: LogLinearEnergy, data: DataLike) -> torch.Tensor:
     """Sum over the known cells of a row of log q(cell | the other known cells), (N,); of impossible rows -infinity."""
     data = as_observations(data, domain=energy.domain)
-    is_possible = ~impossible_rows(energy, data.codes)
-    complete = (data.codes >= 0).all(1) & is_possible
-    values = torch.full((len(data.codes),), -math.inf, dtype=energy.dtype)
-    values[complete] = energy.log_pseudo_prob(data.codes[complete])
+    is_possible = ~impossible_rows(energy, data.narrow)
+    complete = (data.narrow >= 0).all(1) & is_possible
+    values = torch.full((data.num_rows,), -math.inf, dtype=energy.dtype)
+    for part in complete.nonzero().squeeze(1).split(max(1, _CELLS_PER_CALL // max(1, len(energy.hypergraph)))):
+        values[part] = energy.log_pseudo_prob(data.narrow[part])
     left = is_possible & ~complete
     if not bool(left.any()):
         return values
-    rows = Observations.from_tensor(data.codes[left], data.domain)
-    total = torch.zeros(len(rows.codes), dtype=torch.float64)
+    rows = Observations(data.domain, data.narrow[left])
+    total = torch.zeros(rows.num_rows, dtype=torch.float64)
     for column, name in enumerate(data.domain.names):
         codes = rows.codes[:, column]
         chosen = predict(energy, rows, name, method="exact").log_probs.gather(1, codes.clamp(min=0)[:, None]).squeeze(1)
@@ -112,7 +115,7 @@ def prediction_accuracy(energy: LogLinearEnergy, data: DataLike, target: str) ->
     check_energy(energy, "energy")
     data = as_observations(data, domain=energy.domain)
     column = data.domain.index(target)
-    known = (data.codes[:, column] >= 0) & (data.counts > 0)
+    known = (data.narrow[:, column] >= 0) & (data.counts > 0)
     if not bool(known.any()):
         raise refused("target", f"no row has a known value of {target!r}", code="empty")
     return predict(energy, data.rows(known).unique(), target).summary
@@ -241,9 +244,9 @@ def column_shares(rows: Observations) -> dict[str, list[float]]:
     """Frequencies of the levels of every column among its known cells; equal ones where no cell is known."""
     shares: dict[str, list[float]] = {}
     for column, variable in enumerate(rows.domain):
-        known = rows.codes[:, column] >= 0
+        known = rows.narrow[:, column] >= 0
         counts = torch.bincount(
-            rows.codes[known, column], weights=rows.counts[known].double(), minlength=variable.cardinality
+            rows.narrow[known, column], weights=rows.counts[known].double(), minlength=variable.cardinality
         )
         counts = counts if counts.any() else torch.ones_like(counts)
         shares[variable.name] = (counts / counts.sum()).tolist()

@@ -273,7 +273,7 @@ def pair_odds_ratios(
         >>> pair_odds_ratios(table, [("smoke", "ill")]).round(2).to_dict("records")[0]["lower"]
         2.45
     """
-    codes, weights = rows.codes.numpy(), rows.counts.numpy() * (rows.effective_count / rows.total_count)
+    codes, weights = rows.narrow.numpy(), rows.counts.numpy() * (rows.effective_count / rows.total_count)
 
     sizes = rows.domain.cardinalities
 

@@ -32,6 +32,7 @@ from ..log_linear.file import ModelFile
 from ..log_linear.fitting.design import design_entries
 from ..log_linear.fitting.existence import mle_existence
 from ..log_linear.fitting.fit import SMALL_ENTRIES
+from ..log_linear.given import row_log_weights
 from ..log_linear.learning.model import LearnResult
 from ..log_linear.scores import interaction_table, prediction_accuracy, score_rows
 from ..log_linear.search.figures import capacity_figure
@@ -315,7 +316,7 @@ def _predictive(richer: LearnResult, structure: LearnResult, rows: Observations,
     """Scores of the richer model, with the paired difference to the structure."""
     energy, merged = richer.energy, rows.unique()
     shift = float(structure.log_partition.value) - float(richer.log_partition.value)
-    change = (structure.energy.energy(merged.codes) - energy.energy(merged.codes)).double() + shift
+    change = (row_log_weights(energy, merged) - row_log_weights(structure.energy, merged)).double() + shift
     mean, error = mean_over_rows(change, merged.counts, merged.squared_weights)
     return PredictivePart(
         richer.row_scores(rows),

@@ -329,6 +329,10 @@ def test_rows_are_chosen_by_weight_and_evenly_whatever_their_order():
     assert torch.equal(chosen_rows(rows[order], counts[order]), chosen)
     repeated = torch.repeat_interleave(rows, counts.long(), 0)
     assert torch.equal(chosen_rows(repeated), chosen)
+    narrow = chosen_rows(rows.to(torch.int8), counts)
+    assert narrow.dtype == torch.long and torch.equal(narrow, chosen)
+    few, large = torch.tensor([[1, 2**53], [0, 3], [1, 2**53]]), torch.zeros(4, 0)
+    assert chosen_rows(few).tolist() == [[0, 3], [1, 2**53]] and chosen_rows(large).shape == (1, 0)
     assert AnnealedImportance(starts=repeated) == AnnealedImportance(starts=chosen)
 
 

@@ -1,6 +1,6 @@
-"""Memory and time of whole processes: long chains, large counts, rows beyond memory, and Ctrl-C.
+"""Memory and time of whole processes: long chains, large counts, long tables, rows beyond memory, and Ctrl-C.
 
-python tests/benchmarks/bench_memory.py [--append] [chains | counts | rows | interrupts] [OPTIONS]
+python tests/benchmarks/bench_memory.py [--append] [chains | counts | learn | rows | interrupts] [OPTIONS]
 """
 
 import contextlib
@@ -115,7 +115,7 @@ def write_counts(path, scale):
 
 
 def measured(arguments, limit):
-    """Peak in MB, seconds, and the last line of what went wrong, of a command in a process of its own."""
+    """Peak in MB, processor seconds, and the last line of what went wrong, of a command in a process of its own."""
     start = time.perf_counter()
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen([sys.executable, "-c", RUN, *arguments], stdout=subprocess.DEVNULL, stderr=errors)
@@ -132,7 +132,7 @@ def measured(arguments, limit):
         errors.seek(0)
         said = errors.read().decode().strip().splitlines() or [""]
     problem = said[-1] if child.returncode else ""
-    return usage.ru_maxrss / 1024, time.perf_counter() - start, problem
+    return usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime, problem
 
 
 @part("Memory of tables with large counts")
@@ -323,6 +323,50 @@ def rows(number=10**8, columns=20, folder=None, stages=DEFAULT_STAGES):
             figures = apart(stage_figures, name, str(files), number, columns)
             shown = [figures.pop(key) for key in ("stage", "seconds", "processor_seconds", "peak_mb")]
             report.row(*shown, ", ".join(f"{key} {value}" for key, value in figures.items()))
+    return report.lines()
+
+
+LEARN_MB = 2000
+
+
+def learn_figures(path):
+    """Peaks and processor times of one process that reads a table as a frame and learns a model of it."""
+    import pyro_hoim as hoim
+
+    hoim.learn(pd.read_parquet(path).iloc[:2000, :10])  # the kernels belong to the imports
+    imports, start = peak_mb(), time.process_time()
+    rows = hoim.Observations.from_pandas(pd.read_parquet(path))
+    read, middle = peak_mb(), time.process_time()
+    learned = hoim.learn(rows)
+    interactions = learned.structure.hypergraph.num_interactions
+    return imports, read, middle - start, peak_mb(), time.process_time() - middle, interactions
+
+
+@part("Memory of learn")
+def learn(number=10**6, columns=100, suffixes=("parquet", "csv"), limit=3600.0):
+    """Peak memory of ``learn`` of a long table of binary columns; within 2 GB.
+
+    The table is that of ``rows``. Its frame is learned from in one process, and the command reads it from a file of
+    every kind, splits the rows, scores all parts and writes the report. Peaks are those of whole processes.
+    """
+    report = Report("process|MB|processor s|found")
+    with tempfile.TemporaryDirectory() as folder:
+        generate(Path(folder), number, columns)
+        table = pd.concat([pd.read_parquet(path) for path in sorted(Path(folder).iterdir())])
+        files = {suffix: Path(folder, f"table.{suffix}") for suffix in {"parquet", *suffixes}}
+        table.to_parquet(files["parquet"], index=False, row_group_size=max(1, number // 8))
+        if "csv" in files:
+            table.to_csv(files["csv"], index=False)
+        del table
+        imports, read, reading, peak, seconds, interactions = apart(learn_figures, str(files["parquet"]))
+        report.row("imports", f"{imports:.0f}", "", "")
+        report.row("frame to rows", f"{read:.0f}", f"{reading:.1f}", "")
+        report.row("learn", f"{peak:.0f}{BEYOND * (peak > LEARN_MB)}", f"{seconds:.1f}", f"{interactions} interactions")
+        for suffix in suffixes:
+            words = ["learn", str(files[suffix]), "--out", str(Path(folder, f"of {suffix}"))]
+            peak, seconds, problem = measured(words, limit)
+            shown = "" if peak is None else f"{peak:.0f}{BEYOND * (peak > LEARN_MB)}"
+            report.row(f"pyro-hoim learn, {suffix}", shown, f"{seconds:.1f}", problem)
     return report.lines()
 
 

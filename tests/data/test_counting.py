@@ -12,7 +12,14 @@ from hypothesis import given, strategies as st
 from scipy.stats import chi2, hypergeom, norm
 
 from pyro_hoim.data import counting as module
-from pyro_hoim.data.counting import drawn_without_replacement, hypergeometric, marginal_tables, merge_rows, split_rows
+from pyro_hoim.data.counting import (
+    distinct_rows,
+    drawn_without_replacement,
+    hypergeometric,
+    marginal_tables,
+    merge_rows,
+    split_rows,
+)
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 
@@ -47,6 +54,14 @@ def test_merge_rows(case, wide):
     expected = counted(codes, counts)
     assert merged.tolist() == [list(row) for row in sorted(expected)]
     assert totals.tolist() == [expected[row] for row in sorted(expected)]
+
+
+@given(tables(missing=True))
+def test_distinct_rows(case):
+    codes, _, cardinalities = case
+    first, inverse = distinct_rows(codes.astype(np.int8), cardinalities)
+    distinct, places = np.unique(codes, axis=0, return_inverse=True)
+    assert (codes[first].tolist(), inverse.tolist()) == (distinct.tolist(), places.reshape(-1).tolist())
 
 
 def by_hand(codes, counts, cardinalities, edges):

@@ -277,12 +277,43 @@ def test_numpy():
     assert (known.codes.tolist(), known.counts.tolist()) == ([[0, 1]], [0.5])
 
 
-def test_tensor_is_copied_and_checked():
-    codes = torch.tensor([[0, 2], [1, -1]], dtype=torch.int32)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_tensor_is_copied_and_checked(dtype):
+    codes = torch.tensor([[0, 2], [1, -1]], dtype=dtype)
     data = Observations.from_tensor(codes, DOMAIN)
     codes[0, 0] = 1
     assert (data.codes.dtype, data.codes.tolist(), data.counts.dtype) == (torch.long, [[0, 2], [1, -1]], torch.float64)
     assert Observations.from_tensor(np.array([[1, 0]]), DOMAIN, weights=[1.5]).total_count == 1.5
+
+
+@pytest.mark.parametrize(
+    ("levels", "dtype"), [(127, torch.int8), (128, torch.int16), (2**15 - 1, torch.int16), (2**15, torch.int32)]
+)
+def test_rows_are_held_in_the_narrowest_type(levels, dtype):
+    domain = Domain.from_cardinalities({"a": 2, "b": levels})
+    wide = torch.tensor([[1, levels - 1], [0, -1], [1, levels - 1], [-1, 0], [0, levels - 2]])
+    rows = Observations(domain, wide)
+    distinct = torch.unique(wide, dim=0)
+    frame = pd.DataFrame({"a": [1, 0], "b": pd.Categorical.from_codes([levels - 1, -1], range(levels))})
+    parts = [rows, rows.unique(), rows.rows(torch.tensor([0, 1])), *rows.split([0.5, 0.5], seed=0), rows.drop_missing()]
+    parts += [Observations.concatenated([rows, rows]), Observations.from_pandas(frame, domain=domain)]
+    assert {part.narrow.dtype for part in parts} == {dtype}
+    assert rows.project(["a"]).narrow.dtype == torch.int8
+    # To users codes are long, with which PyTorch indexes, and the same tensor every time.
+    assert rows.codes is rows.codes and torch.equal(rows.codes, wide) and torch.equal(rows.unique().codes, distinct)
+    assert {part.codes.dtype for part in parts} == {torch.long}
+    assert torch.equal(parts[2].codes, wide[:2]) and torch.equal(parts[-1].codes, wide[:2])
+    assert b"".join(rows.code_bytes()) == wide.numpy().tobytes()
+    assert rows.missing_by_column == (1, 1)
+    with pytest.raises(InputError, match=f"a code from 0 to {levels - 1}"):
+        Observations(domain, torch.tensor([[0, levels]]))
+
+
+def test_codes_that_are_made_in_inference_mode_serve_training():
+    rows = Observations(DOMAIN, torch.tensor([[0, 1], [1, 2]]))
+    with torch.inference_mode():
+        assert rows.codes.tolist() == [[0, 1], [1, 2]]
+    assert not rows.codes.is_inference()
 
 
 def test_from_table():

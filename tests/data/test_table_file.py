@@ -13,9 +13,11 @@ from functools import partial
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, strategies as st
 
-from pyro_hoim.data import read_table_file
+from pyro_hoim.data import Observations, read_table_file
+from pyro_hoim.data.files import table_file
 from pyro_hoim.errors import InputError
 from pyro_hoim.testing import raises
 
@@ -293,3 +295,25 @@ def test_a_title_above_the_names_is_said_to_be_one(tmp_path):
     with pytest.raises(InputError, match=r"none for column 2.*or name it there") as caught:
         read_table_file(path)
     assert "seem" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_long_columns_are_read_as_short_ones(tmp_path, monkeypatch, suffix):
+    frame = pd.DataFrame({"a": [str(i * i % 7) for i in range(100)], "b": [f"name {i}" for i in range(100)]})
+    frame.loc[17, "a"] = None
+    path = tmp_path / f"t{suffix}"
+    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path, row_group_size=30)
+    short = read_table_file(path)
+    monkeypatch.setattr(table_file, "_BLOCK", 64)
+    monkeypatch.setattr(table_file, "_CHUNK", 100)
+    long = read_table_file(path)
+    for name in "ab":
+        column, cells = long.column(name), short.column(name)
+        assert not isinstance(column, tuple) and isinstance(cells, tuple)
+        assert (len(column), *column) == (100, *cells) == (100, *column.__array__().tolist())
+        assert (column[0], column[64], column[-1], column[62:66]) == (cells[0], cells[64], cells[-1], [*cells[62:66]])
+        with pytest.raises(IndexError):
+            column[100]
+    rules = {"allow": ["b"]}
+    one, other = Observations.from_csv(long, **rules), Observations.from_csv(short, **rules)
+    assert one.domain == other.domain and torch.equal(one.codes, other.codes)

@@ -87,9 +87,9 @@ def predict_pieces(family: Family, asked: Mapping[str, Question], known: KnownRo
             coded, is_unseen = known.coded(rows)
             answers: dict[str, Answer] = {}
             for name, question in asked.items():
-                answers[name] = family.predict(replace(question, rows=coded)) if len(coded.codes) else Answer({}, [])
+                answers[name] = family.predict(replace(question, rows=coded)) if coded.num_rows else Answer({}, [])
             predicted += max(answer.json.get("predicted_rows", 0) for answer in answers.values())
-            frame = labels_of(rows.domain, rows.codes.numpy()).astype(object).fillna("")
+            frame = labels_of(rows.domain, rows.narrow.numpy()).astype(object).fillna("")
             if bool((rows.counts != 1).any()):
                 is_whole = known.weight is None
                 frame[known.weight or "count"] = rows.counts.long().numpy() if is_whole else rows.counts.numpy()
@@ -107,7 +107,7 @@ def repeated(rows: Observations, number: int = 1) -> Observations:
         raise out_of_range("--complete", "whole counts, not all zero")
     hint = "give fewer rows, smaller counts or a smaller -n"
     check_cells(int(rows.total_count) * number, len(rows.domain), "--complete", hint, "rows")
-    return Observations.from_tensor(torch.repeat_interleave(rows.codes, rows.counts.long(), dim=0), rows.domain)
+    return Observations.from_tensor(torch.repeat_interleave(rows.narrow, rows.counts.long(), dim=0), rows.domain)
 
 
 def _block_seed(seed: int, number: int) -> int:

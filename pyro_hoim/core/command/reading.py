@@ -78,12 +78,12 @@ def weighted(rows: Observations, weight: str | None, source: Path | str) -> Obse
     if weight is None:
         return rows
     (place,) = rows.domain.indices([weight])
-    codes, counts = rows.codes[:, place], rows.counts
+    codes, counts = rows.narrow[:, place].long(), rows.counts
     labels = [*rows.domain[weight].labels, *([""] if bool((codes < 0).any()) else [])]
     found = parse_counts(labels, name=f"column {weight!r}", where=lambda _: str(source), fractional=True)
     rest = rows.project([name for name in rows.domain.names if name != weight])
     each = torch.as_tensor(found, dtype=torch.float64)[codes]
-    return Observations(rest.domain, rest.codes, counts * each, True, counts * each.square())
+    return Observations(rest.domain, rest.narrow, counts * each, True, counts * each.square())
 
 
 def distinct_rows(

@@ -63,7 +63,7 @@ def warn_of_columns(rows: Observations) -> None:
 
 
 def _held(rows: Observations, name: str) -> np.ndarray:
-    codes = rows.codes[:, rows.domain.index(name)].numpy()
+    codes = rows.narrow[:, rows.domain.index(name)].numpy()
     return np.unique(codes[(codes >= 0) & (rows.counts.numpy() > 0)])
 
 
@@ -195,13 +195,7 @@ class Table(Source):
     def constant_columns(self) -> tuple[str, ...]:
         """Columns with one level among the rows."""
         rows = self.rows
-        held = rows.codes[rows.counts > 0]
-        found: list[str] = []
-        for column, name in enumerate(rows.domain.names):
-            codes = held[:, column]
-            if len(codes[codes >= 0].unique()) < 2:
-                found.append(name)
-        return tuple(found)
+        return tuple(name for name in rows.domain.names if len(_held(rows, name)) < 2)
 
     @override
     def told(self) -> tuple[str, ...]:
@@ -346,7 +340,7 @@ class Table(Source):
 
     def _gaps(self) -> str:
         """Advice with the columns that miss most."""
-        gaps = (self.rows.codes < 0).sum(0).tolist()
+        gaps = self.rows.missing_by_column
         order = sorted((c for c, gap in enumerate(gaps) if gap), key=lambda c: -gaps[c])
         names = [self.rows.domain.names[c] for c in order]
         return f"leave out the columns that miss most by {option('columns')} (missing cells are in {listed(names, 3)})"

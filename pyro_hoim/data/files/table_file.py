@@ -8,16 +8,18 @@ import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ... import budgets
 from ...budgets import check_size
 from ...errors import HoimError, check_unique, refused, unexpected
 from ..arrow_tables import arrow_library, coded_texts, fields_of, not_plain
+from ..counting import code_type
 from ..encoding import factorise, labels_of_values
 from .arff_files import arff_file, is_arff
 from .r_files import r_file
@@ -70,6 +72,62 @@ class CsvColumns:
         return {name: position for position, name in enumerate(self.header)}
 
 
+_BLOCK = 2**14  # rows
+
+
+class _LongColumn(Sequence[str]):
+    """Texts of a long column, in blocks of rows: the different texts of a block, and the code of every cell."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[np.ndarray, np.ndarray]] = []
+        self._open: list[str] = []
+
+    @classmethod
+    def of_codes(cls, texts: Sequence[str], codes: np.ndarray) -> Sequence[str]:
+        """The texts of codes; those of a short column themselves."""
+        if len(codes) < _BLOCK:
+            return tuple(map(texts.__getitem__, codes.tolist()))
+        column, blocks = cls(), np.split(codes.astype(code_type([len(texts)])), range(_BLOCK, len(codes), _BLOCK))
+        shared = np.array(texts, dtype=object)
+        column._blocks = [(shared, block) for block in blocks]
+        return column
+
+    def extend(self, cells: Iterable[str]) -> None:
+        """Add at most as many cells as a block has."""
+        self._open.extend(cells)
+        if len(self._open) >= _BLOCK:
+            self._fold()
+
+    def _fold(self) -> None:
+        codes, texts = pd.factorize(np.array(self._open[:_BLOCK], dtype=object))
+        self._blocks.append((np.asarray(texts), codes.astype(code_type([len(texts)]))))
+        del self._open[:_BLOCK]
+
+    def closed(self) -> Sequence[str]:
+        """The column without room for more; the texts of a short one themselves."""
+        if not self._blocks:
+            return tuple(self._open)
+        if self._open:
+            self._fold()
+        return self
+
+    def __len__(self) -> int:
+        return sum(len(codes) for _, codes in self._blocks)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        block, place = divmod(range(len(self))[index], _BLOCK)
+        texts, codes = self._blocks[block]
+        return texts[codes[place]]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(texts[codes].tolist() for texts, codes in self._blocks)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.concatenate([texts[codes] for texts, codes in self._blocks]).astype(dtype or object, copy=False)
+
+
 def comma_note(names: Sequence[str]) -> list[str]:
     """What is said of columns with decimal commas."""
     return [f"decimal commas in {', '.join(map(repr, names[:6]))} read as points"] if names else []
@@ -114,14 +172,14 @@ def _cells(
     num_rows = max(map(len, columns_read.values()), default=0)
     if not num_rows:
         raise unexpected(path, "columns and rows", received=f"{len(columns_read)} and {num_rows}", code="empty")
-    columns: list[tuple[str, ...]] = []
+    columns: list[Sequence[str]] = []
     levels: dict[str, pd.CategoricalDtype] = {}
     # Cells become text by their distinct values; types that say levels keep them.
     for name, column in columns_read.items():
         where = f"{path} column {name!r}"
         codes, distinct, dtype = factorise(column, where)
         labels = labels_of_values(where, distinct)
-        columns.append(tuple(map([*labels, ""].__getitem__, codes.tolist())))
+        columns.append(_LongColumn.of_codes([*labels, ""], codes))
         if dtype is not None and name in categorical:
             check_unique(labels, f"{where} categories")
             levels[name] = pd.CategoricalDtype(labels, dtype.ordered)
@@ -352,13 +410,13 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
 
 def _columns(
     path: Any, rows: Iterator[tuple[int, list[str]]], width: int
-) -> tuple[tuple[tuple[str, ...], ...], tuple[int, ...]]:
+) -> tuple[tuple[Sequence[str], ...], tuple[int, ...]]:
     """Columns of cells without blanks around them, and lines of the rows.
 
     Cells of one text are one object, as far as they are remembered.
     """
     # Rows are turned into columns in portions that stay in the cache of the processor.
-    columns, lines = [list[str]() for _ in range(width)], list[int]()
+    columns, lines = [_LongColumn() for _ in range(width)], list[int]()
     known, size = dict[str, str](), 0
     while part := [*islice(rows, max(1, _CHUNK // width))]:
         ends, cells = zip(*part, strict=True)
@@ -372,7 +430,7 @@ def _columns(
         check_size(size, _POINTER * MOST_CELLS * 4, "bytes of memory", path, FEWER, what)
         if len(known) > _MOST_KNOWN:
             known = {}
-    return tuple(map(tuple, columns)), tuple(lines)
+    return tuple(column.closed() for column in columns), tuple(lines)
 
 
 def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:

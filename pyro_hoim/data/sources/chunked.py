@@ -21,9 +21,10 @@ from ...budgets import check_size
 from ...errors import InputError, conflict
 from ...schema import Domain, Variable
 from ..bins import Bins
+from ..counting import code_type
 from ..encoding import codes_of_cells, factorise, has_levels, labels_of_values, levels_of, parse_counts, variable_of
 from ..frames import as_frame
-from .folds import RowBatch, batch_type
+from .folds import RowBatch
 from .rows import Fold, RowSource, View
 
 # Columns of Arrow: which levels they hold, and the codes of their cells.
@@ -220,7 +221,7 @@ class PieceReader:
         """Batches of a piece whose first row is at a position."""
         needed = self.view.needed
         variables = [self.domain[name] for name in needed]
-        kind = batch_type([variable.cardinality for variable in variables])
+        kind = code_type([variable.cardinality for variable in variables])
         names = needed if self.count is None else (*needed, self.count)
         for columns in piece.read(names, self.chunk_rows):
             num_rows = max(map(len, columns), default=0)

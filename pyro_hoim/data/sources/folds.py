@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import out_of_reach
-from ..counting import merge_rows
+from ..counting import code_type, merge_rows
 
 _HASH_BITS = 53
 _MAX_TABLE = 2**21  # complete rows that there can be, up to which all are counted
@@ -162,13 +162,7 @@ class DistinctCells:
             problem = f"there are more than {self.most:,} distinct rows"
             hint = "take fewer columns (project), some of the rows (sample), or margins (marginal_counts)"
             raise out_of_reach("distinct", problem, hint)
-        return Cells(distinct.astype(batch_type(self.cardinalities)), totals.astype(np.int64))
-
-
-def batch_type(cardinalities: Sequence[int]) -> Any:
-    """The smallest signed type of the codes of all columns, and of one more."""
-    largest = max(cardinalities, default=1)
-    return np.int8 if largest < 2**7 else np.int16 if largest < 2**15 else np.int32
+        return Cells(distinct.astype(code_type(self.cardinalities)), totals.astype(np.int64))
 
 
 @dataclass(frozen=True)

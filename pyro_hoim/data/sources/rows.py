@@ -16,9 +16,9 @@ import torch
 from ...budgets import MAX_CELLS, check_cells, check_size
 from ...errors import MissingDataError, check_whole, conflict, none_received, wrong_type
 from ...schema import Domain
-from ..counting import check_split
+from ..counting import check_split, code_type
 from ..observations import Observations
-from .folds import DistinctCells, LowestRows, MarginCounts, RowBatch, batch_type, row_hashes, share_bounds
+from .folds import DistinctCells, LowestRows, MarginCounts, RowBatch, row_hashes, share_bounds
 
 T = TypeVar("T")
 
@@ -192,7 +192,7 @@ class RowSource(ABC):
         budget = MAX_CELLS // max(1, len(self.domain)) if max_rows is None else check_whole(max_rows, "max_rows")
         fold = DistinctCells(self.domain.cardinalities, budget)
         cells = fold.cells(self.reduce(fold))
-        return Observations(self.domain, torch.from_numpy(cells.codes.astype(np.int64)), torch.from_numpy(cells.counts))
+        return Observations(self.domain, torch.from_numpy(cells.codes), torch.from_numpy(cells.counts))
 
     def sample(self, number: int, seed: int) -> Observations:
         """Some rows drawn without replacement, in their order, at the cost of a pass; all rows where there are fewer.
@@ -281,11 +281,11 @@ class RowSource(ABC):
         return replace(self, view=replace(self.view, names=names))
 
     def _observed(self, batch: RowBatch) -> Observations:
-        codes = torch.from_numpy(batch.codes.T.astype(np.int64))
+        codes = torch.from_numpy(np.ascontiguousarray(batch.codes.T))
         return Observations(self.domain, codes, None if batch.counts is None else torch.from_numpy(batch.counts))  # type: ignore[arg-type]
 
     def _empty(self) -> RowBatch:
-        codes = np.zeros((len(self.domain), 0), dtype=batch_type(self.domain.cardinalities))
+        codes = np.zeros((len(self.domain), 0), dtype=code_type(self.domain.cardinalities))
         none = np.zeros(0, dtype=np.int64)
         return RowBatch(none, codes, none if self._has_counts else None)
 
@@ -339,7 +339,7 @@ def drawn_batches(rows: RowSource, size: int, random: np.random.Generator, per_p
         shares = np.cumsum(np.concatenate([part.weights for part in parts]))
         for _ in range(per_piece):
             picked = np.searchsorted(shares, random.integers(0, shares[-1], size), "right")
-            chosen = torch.from_numpy(codes[:, picked].T.astype(np.int64))
+            chosen = torch.from_numpy(np.ascontiguousarray(codes[:, picked].T))
             yield Observations.from_tensor(chosen, rows.domain, weights=np.full(size, whole / size))
 
 
@@ -394,8 +394,8 @@ class MemoryRows(RowSource):
     def _batch(self, start: int) -> RowBatch:
         """The rows from a position on."""
         columns = list(self.whole.indices(self.view.needed))
-        kind = batch_type([self.whole.cardinalities[i] for i in columns])
+        kind = code_type([self.whole.cardinalities[i] for i in columns])
         piece = slice(start, start + self.chunk_rows)
-        part = np.ascontiguousarray(self.data.codes.numpy()[piece][:, columns].T.astype(kind))
+        part = np.ascontiguousarray(self.data.narrow.numpy()[piece][:, columns].T.astype(kind, copy=False))
         counts = self.data.counts.numpy()[piece].astype(np.int64) if self._has_counts else None
         return self.view.applied(RowBatch(np.arange(start, start + part.shape[1]), part, counts))

@@ -44,7 +44,7 @@ class SourcedRows(Observations):
         parts = [(sample, total) for sample, total in zip(samples, totals, strict=True) if total > 0]
         if not parts:
             raise none_received("data", "at least one observation")
-        codes = torch.cat([sample.codes for sample, _ in parts])
+        codes = torch.cat([sample.narrow for sample, _ in parts])
         counts = torch.cat([sample.counts * (total / sample.total_count) for sample, total in parts])
         rows = cls(domain, codes, counts, sources=sources)
         rows.marginal_counts([(name,) for name in domain.names])  # says where cells are missing

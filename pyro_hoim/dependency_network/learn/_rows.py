@@ -16,10 +16,10 @@ import torch
 
 from ...budgets import check_size
 from ...data.columns import FrameOptions
+from ...data.counting import code_type
 from ...data.frames import DataLike, as_observations, rows_of_frame
 from ...data.observations import Observations
 from ...data.sources import RowBatch, RowSource
-from ...data.sources.folds import batch_type
 from ...errors import IntractableError, none_received, refused
 from ...results.contrasts import table_of_two
 from ...schema import Domain
@@ -97,7 +97,7 @@ class PreparedRows:
         if not is_whole:  # equal rows are added by their weights, so that the order of rows leaves no trace
             rows = rows.rows(torch.argsort(rows.counts, stable=True))
         merged = rows.unique()
-        codes, weights = merged.codes.numpy(), merged.counts.numpy()
+        codes, weights = merged.narrow.long().numpy(), merged.counts.numpy()
         sizes = np.array(rows.domain.cardinalities, dtype=np.int64)
         starts = np.concatenate([[0], np.cumsum(sizes)])
         colours = _colours(lambda: [(codes, weights)], starts)
@@ -132,7 +132,7 @@ class PreparedRows:
         if is_whole and not absent.any() and _LEAST_BITS <= 64 * num_words <= 8 * len(sizes) and (weights == 1).all():
             bits = no_bits(len(ids), num_words)
             flat = np.concatenate([np.arange(size) for size in sizes])
-            places = np.ascontiguousarray((ids - first).T.astype(batch_type(sizes.tolist())))
+            places = np.ascontiguousarray((ids - first).T.astype(code_type(sizes.tolist())))
             pack_bits(places, flat, first, planes, bits)
             lines, ids = by_place(bits, len(ids)), ids[:0].copy()
         return cls(ids, weights, keys, first, sizes, missing, tuple(ranks), is_whole, bits, planes, lines)
@@ -293,7 +293,7 @@ def checked_rows(rows: DataLike, options: FrameOptions | None = None) -> Observa
         raise none_received("rows", "at least one variable")
     if not rows.total_count > 0:
         raise none_received("rows", "at least one observation")
-    seen = ((rows.codes >= 0) & (rows.counts > 0)[:, None]).any(0)
+    seen = (rows.narrow[rows.counts > 0] >= 0).any(0)
     if not bool(seen.all()):
         name = rows.domain.names[int((~seen).long().argmax())]
         problem = f"expected a value of variable {name!r} in some row, but it is missing in all"

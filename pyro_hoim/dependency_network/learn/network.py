@@ -340,7 +340,8 @@ def _digest(rows: Observations) -> str:
         rows = rows.rows(torch.argsort(rows.counts, stable=True))
     merged = rows.unique()
     content = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
-    content.update(merged.codes.numpy().tobytes())
+    for part in merged.code_bytes():
+        content.update(part)
     content.update(merged.counts.numpy().tobytes())
     return content.hexdigest()[:32]
 

@@ -18,7 +18,7 @@ from ...core.partition import PartitionBackend
 from ...data.columns import FrameOptions
 from ...data.counting import merge_rows
 from ...data.frames import DataLike, as_observations, rows_of_frame
-from ...data.readers import check_complete
+from ...data.observations import check_complete
 from ...errors import check_choice, check_type, conflict, other_domain, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.coding import check_balanced_family, parametrization
@@ -266,7 +266,7 @@ class StructureEvidence:
         data = as_observations(data, domain=space.domain)
         if data.domain != space.domain:
             raise other_domain("data", "rows over the domain of the structure prior", received="another domain")
-        check_complete(data.codes, data.domain, range(len(data.domain)), "the evidence")
+        check_complete(data, "the evidence")
         self.prior = checked_prior(prior)
         if isinstance(self.prior, torch.distributions.Distribution):
             raise conflict("prior", "a distribution fits one collection only", "use a function of the hypergraph")
@@ -342,7 +342,7 @@ class StructureEvidence:
         if bits not in self._terms:
             members = bits_of(bits)
             cards = [self.space.domain.cardinalities[i] for i in members]
-            _, counts = merge_rows(self.data.codes.numpy()[:, members], self.data.counts.numpy(), cards)
+            _, counts = merge_rows(self.data.narrow.numpy()[:, members], self.data.counts.numpy(), cards)
             share = self.prior.number / float(np.prod(cards, dtype=np.float64))
             self._terms[bits] = float((gammaln(counts + share) - gammaln(share)).sum())
         return self._terms[bits]

@@ -14,7 +14,7 @@ from pyro.distributions import Independent, Normal
 
 from ...core.partition import PartitionBackend
 from ...data.frames import DataLike
-from ...data.readers import check_complete
+from ...data.observations import check_complete
 from ...errors import check_type, conflict, is_real, other_domain, out_of_range, wrong_type
 from ...log_linear.laws.normal import normal_prior, unit_information_prior
 from ...log_linear.laws.priors import DiaconisYlvisaker
@@ -156,7 +156,7 @@ def structure_model(
     if data.domain != largest.domain:
         raise other_domain("data", "rows over the domain of the structure prior", received="another domain")
     # The law of the statistics is multinomial: complete rows, and a whole number of them.
-    check_complete(data.codes, data.domain, range(len(data.domain)), "the program")
+    check_complete(data, "the program")
     if not float(data.total_count).is_integer():
         raise out_of_range("data", "weights that sum to a whole number of rows", data.total_count)
     law = resolved_prior(checked_prior(prior), largest)

@@ -117,9 +117,9 @@ def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch
     observations = as_observations(observations, argument="log_frequencies")
     check_positive(smoothing, "log_frequencies smoothing")
     parts: list[torch.Tensor] = []
-    for codes, levels in zip(observations.codes.T, observations.domain.cardinalities, strict=True):
+    for codes, levels in zip(observations.narrow.T, observations.domain.cardinalities, strict=True):
         known = codes >= 0
-        counts = torch.zeros(levels, dtype=torch.float64).index_add_(0, codes[known], observations.counts[known])
+        counts = torch.zeros(levels, dtype=torch.float64).index_add_(0, codes[known].long(), observations.counts[known])
         parts.append(((counts + smoothing / levels) / (counts.sum() + smoothing)).log())
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 

@@ -106,7 +106,7 @@ def cell_numbers(codes: np.ndarray, columns: Sequence[int], cards: Sequence[int]
 def cell_counts(data: Observations) -> np.ndarray:
     """Counts of every cell in row-major order; the rows must be complete."""
     cards = data.domain.cardinalities
-    index = cell_numbers(data.codes.numpy(), range(len(cards)), cards)
+    index = cell_numbers(data.narrow.numpy(), range(len(cards)), cards)
     return np.bincount(index, weights=data.counts.numpy(), minlength=data.domain.num_states)
 
 

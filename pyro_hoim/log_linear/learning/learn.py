@@ -776,7 +776,7 @@ def _frozen(rows: Observations) -> tuple[ColumnGroup, ...]:
     """Groups of columns of which at most one is set, and nearly always one is."""
     groups: list[ColumnGroup] = []
     for group in find_exclusive_groups(rows, at_most_one=True):
-        is_none = (rows.project(group.columns).codes == 0).all(1)
+        is_none = (rows.project(group.columns).narrow == 0).all(1)
         if float(rows.counts[is_none].sum()) <= _RARELY_NONE * rows.total_count:
             groups.append(group)
     return tuple(groups)

@@ -113,11 +113,11 @@ class EdgeTester:
         parts = [held_rows(part) for part in (rows, *more)]
         every = Observations.concatenated(parts)
         if not every.has_whole_counts:  # fractions of every kind are weights of one observation each
-            every = Observations(every.domain, every.codes, every.counts, True, every.squares).in_effective_rows()
+            every = Observations(every.domain, every.narrow, every.counts, True, every.squares).in_effective_rows()
         self._rows = every.unique()
         self.cardinalities = dict(zip(rows.domain.names, rows.domain.cardinalities, strict=True))
         self.total = float(self._rows.total_count)
-        self._codes = np.ascontiguousarray(self._rows.codes.numpy().T)  # by column
+        self._codes = np.ascontiguousarray(self._rows.narrow.numpy().T)  # by column
         self._weights = self._rows.counts.numpy()
         self._places = {name: i for i, name in enumerate(rows.domain.names)}
         self._singles = {

@@ -20,8 +20,7 @@ from ...core.family import family_of_model
 from ...core.rows import check_count
 from ...core.trainer import DoubtingTrainer, Loss, MaskedTrainer, Trainer, TrainingReport
 from ...data.frames import DataLike, as_observations
-from ...data.observations import Observations
-from ...data.readers import check_complete
+from ...data.observations import Observations, check_complete
 from ...data.sources.sourced import SourcedRows
 from ...errors import (
     check_not_negative,
@@ -620,7 +619,8 @@ def rows_digest(rows: Observations) -> str:
     """Digest of the law and the number of observations, whatever the order of the rows."""
     merged = rows.unique()
     content = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
-    content.update(merged.codes.numpy().tobytes())
+    for part in merged.code_bytes():
+        content.update(part)
     content.update(merged.counts.numpy().tobytes())
     return content.hexdigest()[:32]
 
@@ -647,7 +647,7 @@ def checked_pair(
         domain = domain or rows.domain
         if rows.domain != domain:
             raise other_domain(name, expected, received="another domain")
-        check_complete(rows.codes, rows.domain, range(len(rows.domain)), name)
+        check_complete(rows, name)
         if not rows.total_count > 0:
             raise none_received(name, "at least one observation")
         parts.append(rows)

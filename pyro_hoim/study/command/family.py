@@ -327,7 +327,7 @@ class LogLinearFamily(Family):
         starts = None
         if question["method"] == "ais":
             merged = law.joined.read(question.rows).rows.drop_missing().unique()
-            starts = chosen_rows(merged.codes, merged.counts)
+            starts = chosen_rows(merged.narrow, merged.counts)
         log_z = self.log_z(question, starts)
         shares: dict[str, list[float]] | None = stored.info.get("independent")
 

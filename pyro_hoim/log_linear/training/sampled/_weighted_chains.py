@@ -198,8 +198,8 @@ class _Parents:
 
     def __init__(self, rows: Observations) -> None:
         self._cards, self._counts = rows.domain.cardinalities, rows.counts.numpy().astype(np.float64)
-        self._codes = rows.codes.numpy()
-        self._columns = np.ascontiguousarray(self._codes.T, dtype=np.int32)
+        self._codes = rows.narrow.numpy()
+        self._columns = np.ascontiguousarray(self._codes.T)
 
     @property
     def cost(self) -> float:

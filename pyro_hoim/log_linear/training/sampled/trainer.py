@@ -428,7 +428,7 @@ class SampledTrainer(TableTrainer):
             count = self.settings.num_chains
             shares = np.cumsum(self.rows.counts.numpy()) / self.rows.total_count
             picked = systematic(shares, count, np.random.default_rng(self._seed(_START)))
-            population = Population(self.rows.codes[picked], np.zeros(count))
+            population = Population(self.rows.narrow[picked].long(), np.zeros(count))
         elif is_start:
             # Exact draws of the law, with the constant of its balanced tables
             law = self._forest()
@@ -482,7 +482,7 @@ class SampledTrainer(TableTrainer):
     def _forward_log_z(self) -> LogPartition:
         if self._log_z is None:
             merged = self.rows.unique()
-            rows = chosen_rows(merged.codes, merged.counts)
+            rows = chosen_rows(merged.narrow, merged.counts)
             estimate = annealed_log_z(self._model, self.settings, self._starts(), self._seed(_LOSS), rows)
             self._log_z, self._found = estimate
         return self._log_z
@@ -532,7 +532,7 @@ class SampledTrainer(TableTrainer):
 
     @override
     def state_dict(self) -> Mapping[str, torch.Tensor]:
-        population = self._population or Population(self.rows.codes[:0], np.zeros(0))
+        population = self._population or Population(self.rows.narrow[:0].long(), np.zeros(0))
         added = [edge in set(self._added) for edge in self._hypergraph.edges]
         emphasis = {} if self.settings.emphasis is None else {"added": torch.tensor(added, dtype=torch.bool)}
         return {
