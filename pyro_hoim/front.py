@@ -58,8 +58,13 @@ from .log_linear.fitting.result import FitResult
 from .log_linear.impossible import structural_states
 from .log_linear.learning.learn import LearnOptions, LearnResult, learn as learn_log_linear
 from .log_linear.named_priors import Prior
-from .log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
-from .log_linear.restricted.terms import FUNCTIONS, restricted_interactions
+from .log_linear.restricted.terms import (
+    FUNCTIONS,
+    Interactions,
+    RestrictedInteractions,
+    graph_of,
+    restricted_interactions,
+)
 from .log_linear.search.rounds import SelectionOptions
 from .planning import Route, advise, counts_in_frame, gaps_of, plan, routes_of, size_of, with_assumed, words_of
 from .schema import Domain

@@ -72,8 +72,7 @@ from .regress.result import RootFitResult, RootTerm
 from .study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_term, tuple_json
 from .study.baselines import kept_independent
 from .study.prediction import RootPrediction, predict_roots
-from .study.scores import RootModel, draw_roots, exact_log_partition
-from .study.sets import in_units, sets_by_strength
+from .study.scores import RootModel, draw_roots, exact_log_partition, in_units, sets_by_strength
 
 # The fit of a generalized root model of counts or of real numbers, with its rows.
 

@@ -20,8 +20,8 @@ from scipy.special import ndtri
 
 from ..core.words import listed, number, plural, shorten
 from ..errors import InputError, check_names, check_type, conflict, unexpected
+from ..results.answer import DIFFERENCE, WHERE, clearest_effects
 from ..results.contrasts import INTERVALS, STORED_LEVEL, Contrasts, contrast_frame, with_level
-from ..results.effects import DIFFERENCE, WHERE, clearest_effects
 from .dispersion import dispersion_sentences
 from .energy import GeneralizedRootEnergy
 from .file import RootFile

@@ -23,11 +23,11 @@ from ..log_linear.auto import Auto
 from ..log_linear.coding import parametrization
 from ..log_linear.fitting.existence import check_data_possible
 from ..log_linear.fitting.pseudo_likelihood import LogLinearPseudoLikelihood
+from ..log_linear.impossible import PossibleStates
 from ..log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS, fisher_information, solve_natural_parameters
 from ..log_linear.laws.normal import normal_prior
 from ..log_linear.laws.priors import DiaconisYlvisaker, known_potential
 from ..log_linear.laws.statistics import LogLinearStatistics, statistics_of
-from ..log_linear.possible import PossibleStates
 from ..runs.arguments import checked_seed
 from ..structure.hypergraph import InteractionHypergraph
 from .calibration import Calibration, draw_calibrated, is_normal, normal_in_double

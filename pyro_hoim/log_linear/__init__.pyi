@@ -59,7 +59,7 @@ from .goodness.goodness_of_fit import (
     likelihood_ratio_test as likelihood_ratio_test,
     term_tests as term_tests,
 )
-from .impossible import ImpossibleStates as ImpossibleStates
+from .impossible import ImpossibleStates as ImpossibleStates, PossibleStates as PossibleStates
 from .joined import JoinedLaw as JoinedLaw
 from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear, cell_log_likelihood as cell_log_likelihood
 from .laws.normal import (
@@ -87,9 +87,8 @@ from .posets.machine import (
     train_machine as train_machine,
 )
 from .posets.poset import Poset as Poset
-from .possible import PossibleStates as PossibleStates
-from .restricted.interactions import RestrictedInteractions as RestrictedInteractions
 from .restricted.terms import (
+    RestrictedInteractions as RestrictedInteractions,
     interactions_of as interactions_of,
     midranks as midranks,
     restricted_interactions as restricted_interactions,
@@ -125,22 +124,23 @@ from .search.scores import (
     ScoreContext as ScoreContext,
     Screened as Screened,
 )
-from .tensors.coefficients import (
+from .tensors.layout import (
+    TensorLayout as TensorLayout,
     multiplicity as multiplicity,
     num_interactions as num_interactions,
     slice_coefficient as slice_coefficient,
     subtensor_coefficient as subtensor_coefficient,
+    tensor_layout as tensor_layout,
 )
-from .tensors.layout import TensorLayout as TensorLayout, tensor_layout as tensor_layout
-from .tensors.norms import (
+from .tensors.tensor import (
     LatentNorm as LatentNorm,
+    SymmetricInteractionTensor as SymmetricInteractionTensor,
     latent_dual_norm as latent_dual_norm,
     latent_norm as latent_norm,
     overlapped_norm as overlapped_norm,
     schatten_norm as schatten_norm,
     unfold as unfold,
 )
-from .tensors.tensor import SymmetricInteractionTensor as SymmetricInteractionTensor
 from .training.exact import ExactTrainer as ExactTrainer
 from .training.pseudo import PseudoTrainer as PseudoTrainer
 from .training.ridge import (

@@ -33,10 +33,9 @@ from ..plots.intervals import plot_forest, plot_interactions
 from ..plots.mosaic import plot_mosaic
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
-from .answer import CAUTION, NONE, OddsAnswer, interaction_tests, odds_answer, stored_tests
+from .answer import CAUTION, NONE, OddsAnswer, clearest_effects, interaction_tests, odds_answer, stored_tests
 from .comparison import figures_of
 from .contrasts import STORED_LEVEL
-from .effects import clearest_effects
 from .table import cell_text
 
 _MOST_CELLS = 2**17

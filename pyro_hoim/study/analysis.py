@@ -43,7 +43,7 @@ from ..log_linear.fitting.tables import cell_table
 from ..log_linear.goodness.goodness_of_fit import goodness_of_fit, likelihood_ratio_test
 from ..log_linear.impossible import ImpossibleStates, StructuralZeros, structural_states
 from ..log_linear.named_priors import Prior
-from ..log_linear.restricted.interactions import Interactions, graph_of, is_within
+from ..log_linear.restricted.terms import Interactions, graph_of, is_within
 from ..log_linear.scores import (
     coefficient_intervals,
     interactions_of_fit,
@@ -59,22 +59,26 @@ from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .constrained import ConstrainedRecord, constrained_section, constrained_warnings
 from .model import (
+    MAX_TABLE_CELLS,
     ModelAnalysis,
+    TablePart,
     TestMethod,
     add_cells,
     cell_section,
     glance_section,
     goodness_json,
     goodness_sentences,
+    held_out,
     is_testable,
     misfit_sentences,
     posterior_section,
+    split_of_part,
+    split_section,
     structure_section,
     uncertainty,
     uncertainty_section,
     zero_sentences,
 )
-from .parts import MAX_TABLE_CELLS, TablePart, held_out, split_of_part, split_section
 from .posterior import PosteriorSettings, compare_models, file_stem, run_posterior
 from .structures import STRUCTURE_FILE, StructureRecord, structure_sections, structure_sentence, structure_warnings
 

@@ -42,7 +42,7 @@ from ..results.answer import odds_answer
 from ..results.confirmation import add_tests, confirmation_json, kept_sentence
 from ..results.contrasts import pair_odds_ratios
 from ..schema import Domain
-from .parts import PredictivePart, TablePart, held_out, split_of_part, split_section
+from .model import PredictivePart, TablePart, held_out, split_of_part, split_section
 
 __all__ = [
     "LearnedAnalysis",

@@ -14,21 +14,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from ..core.law import Law
 from ..core.operations import signed_strengths
 from ..core.page import Section, cell
 from ..core.partition import LogPartition
-from ..core.words import (
-    fixed,
-    listed,
-    literal,
-    number,
-    plural,
-    short_edge,
-    shorten,
-)
+from ..core.scores import Scores
+from ..core.studies import Part
+from ..core.words import fixed, listed, literal, number, plural, short_edge, shorten
 from ..data.observations import Observations
 from ..errors import IntractableError
+from ..information.projection import DivergenceSplit, Projections, split_of_rows
 from ..log_linear.coding import parametrization
+from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.file import ModelFile
 from ..log_linear.fitting.existence import UNDECIDED
 from ..log_linear.fitting.result import FitResult
@@ -36,15 +33,12 @@ from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit
 from ..log_linear.goodness.p_values import SMALLER
 from ..log_linear.goodness.summary import fit_summary
 from ..log_linear.infinite import DECLARED, has_cheap_covariance
-from ..log_linear.scores import (
-    CoefficientInterval,
-)
+from ..log_linear.scores import CoefficientInterval
 from ..plots.drawing import FONT, INK, KINDS, WIDTH, figure_of, plain_axes
 from ..plots.fitted import LARGE
 from ..plots.hypergraph import plot_hypergraph
 from ..plots.intervals import plot_gaps
 from ..structure.hypergraph import InteractionHypergraph
-from .parts import MAX_TABLE_CELLS, TablePart
 from .posterior import Posterior
 
 # How well the rows determine a fit: standard errors and intervals of coefficients, and a test of every interaction.
@@ -666,3 +660,83 @@ def rank_figure(draws: Mapping[str, np.ndarray]) -> Figure:
         axes.set_title(literal(shorten(name, 26)), fontsize=FONT, color=INK, loc="left")
         plain_axes(axes)
     return figure
+
+
+# Scores of the parts of a table of labels, and what held-out rows say of interactions and of parameters.
+
+MAX_TABLE_CELLS = 2**16
+"""Cells of the largest table of which a study lists every cell."""
+_MAX_SWEEPS = 1000
+
+
+@dataclass(frozen=True)
+class PredictivePart:
+    """Scores of the richer model on one part of the rows.
+
+    Attributes:
+        model: its scores.
+        accuracy: of the prediction of the target, where one was named.
+        advantage: NLL of the structure less that of the richer model, in nats a row.
+        advantage_std_error: its sampling error over rows; errors of log Z are not part of it.
+    """
+
+    model: Scores
+    accuracy: dict[str, Any] | None
+    advantage: float
+    advantage_std_error: float
+
+
+@dataclass(frozen=True, eq=False)
+class TablePart(Part):
+    """Scores of one part of the rows of a table of labels, with the attributes of every part.
+
+    Attributes:
+        predictive: scores of the richer model that predicts; None where there is no other.
+        split: of rows held out, the divergence of the model from them in its two parts; None where the table is
+            too large, cells are missing or interactions are restricted.
+    """
+
+    predictive: PredictivePart | None = None
+    split: DivergenceSplit | None = None
+
+
+def held_out(parts: Mapping[str, Observations | None]) -> dict[str, Projections]:
+    """Projections of the parts that no parameter is fitted to, where their cells can be listed."""
+    found = {name: rows for name, rows in parts.items() if name != "train" and rows is not None}
+    return {
+        name: Projections(Law.from_observations(rows), tolerance=1e-9, max_iterations=_MAX_SWEEPS)
+        for name, rows in found.items()
+        if rows.total_count > 0 and not rows.has_missing and rows.domain.num_states <= MAX_TABLE_CELLS
+    }
+
+
+def split_of_part(law: Projections | None, model: LogLinearEnergy | FitResult) -> DivergenceSplit | None:
+    """The divergence of a model from held-out rows in two parts, where it has them."""
+    is_restricted = isinstance(model, FitResult) and model.restriction is not None
+    if law is None or is_restricted or not model.hypergraph.is_hierarchical:
+        return None
+    return split_of_rows(law, model)
+
+
+def split_section(models: Mapping[str, Mapping[str, TablePart | None]], chosen: int = -1) -> Section | None:
+    """What of the divergence from held-out rows is for want of interactions, and what of well-estimated parameters."""
+    rows: list[list[object]] = []
+    marked = -1
+    for position, (name, parts) in enumerate(models.items()):
+        for part, entry in parts.items():
+            if entry is not None and entry.split is not None:
+                marked = len(rows) if position == chosen and marked < 0 else marked
+                split, size = entry.split, entry.split.projection.hypergraph.num_parameters
+                rows.append([name, part, size, *map(cell, (split.total, split.inestimable, split.estimable))])
+    # Of rows that were fitted there is nothing to divide.
+    if not rows:
+        return None
+    section = Section("What limits the fit: missing interactions or too few rows?", is_folded=True)
+    section.table(["model", "part", "parameters", "KL", "inestimable", "estimable"], rows, chosen=marked)
+    section.note(
+        "KL says how far the model is from the frequencies of rows that it was not fitted to, in nats a row. Its "
+        "parts are two. The inestimable one would be left with the best parameters for those very rows, and only more "
+        "interactions lower it. The estimable one would be saved by better parameters: it grows with their number and "
+        "shrinks with more rows. The scatter of the held-out rows themselves is in both."
+    )
+    return section

@@ -33,10 +33,9 @@ from ..interop.arviz import ArvizNames, to_arviz
 from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 from ..log_linear.auto import Auto
 from ..log_linear.fitting.existence import check_rows_possible
-from ..log_linear.impossible import ImpossibleStates
+from ..log_linear.impossible import ImpossibleStates, on_support
 from ..log_linear.laws.law import cell_log_likelihood
 from ..log_linear.named_priors import Prior
-from ..log_linear.possible import on_support
 from ..runs.arguments import checked_seed
 from ..runs.checkpoint import RunFile, RunOptions, check_arrays, checked_run
 from ..runs.container import FORMAT_VERSION

@@ -12,7 +12,6 @@ from .assertions import (
     required_draws as required_draws,
     total_variation_bound as total_variation_bound,
 )
-from .axes import Axis as Axis
 from .backends import (
     BACKEND_CHECKS as BACKEND_CHECKS,
     SCALES as SCALES,
@@ -22,6 +21,7 @@ from .backends import (
 )
 from .conformance import (
     DISTRIBUTION_CHECKS as DISTRIBUTION_CHECKS,
+    Axis as Axis,
     DistributionCase as DistributionCase,
     check_distribution as check_distribution,
 )

@@ -8,8 +8,7 @@ import pytest
 
 from pyro_hoim.generalized_root import analyse_roots, choose_families, fit_roots
 from pyro_hoim.generalized_root.mixed_table import table_of
-from pyro_hoim.generalized_root.study.fitted import FittedColumn, fitted_figure
-from pyro_hoim.generalized_root.study.mixed_page import limits
+from pyro_hoim.generalized_root.study.mixed_page import FittedColumn, fitted_figure, limits
 from pyro_hoim.report import plain_text
 
 

@@ -21,7 +21,6 @@ from ...errors import HoimError, check_unique, refused, unexpected
 from ..arrow_tables import arrow_library, coded_texts, fields_of, not_plain
 from ..counting import code_type
 from ..encoding import factorise, labels_of_values
-from .arff_files import arff_file, is_arff
 from .r_files import r_file
 from .safe_cells import restored
 from .source_file import (
@@ -35,7 +34,7 @@ from .source_file import (
     read_file,
     unpacked,
 )
-from .survey_files import SURVEYS, Typed
+from .survey_files import SURVEYS, Typed, arff_file, is_arff
 from .text_format import check_header, comma_numbers, found_encoding, named_columns, text_format
 
 # Columns of text that were read from a file, and the words for their places in it.

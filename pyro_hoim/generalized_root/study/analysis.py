@@ -51,19 +51,19 @@ from ..regress.fit import fit_root_path
 from ..regress.options import RootSettings, checked_order
 from ..regress.result import RootFitResult, RootTerm
 from .baselines import OWN, IndependentColumns, IndependentLaw, baselines_of, fit_independent
-from .fitted import FittedColumn, fitted_columns
 from .mixed_page import (
+    FittedColumn,
     columns_section,
     effects_section,
     fit_namer,
+    fitted_columns,
     fitted_section,
     limits,
     sets_picture,
     sets_section,
     summary_sentences,
 )
-from .scores import RootModel, exact_log_partition, root_scores
-from .sets import columns_domain, in_units, levels_of
+from .scores import RootModel, columns_domain, exact_log_partition, in_units, levels_of, root_scores
 
 AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
 """Penalties that are tried where none is given."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from ..._modes import plain_mode
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...runs.schedule import MAX_BLOCK_STATES
-from ...structure.hypergraph import InteractionHypergraph
+from ...structure.hypergraph import InteractionHypergraph, row_strides
+from ...structure.low_width import BlockBucket, block_buckets
 from .listing import Lists
-from .torch_elimination import Levels, levels_of
-from .torch_updates import Blocks, Places, Update, places_of_edges, steps, update_of
 
 # Kernels that are launched together: CUDA graphs, where the device has them.
 
@@ -384,3 +383,322 @@ class TorchEngine:
 
 def _tuples(order: Ints) -> list[tuple[int, ...]]:
     return [tuple(row) for row in order.tolist()]
+
+
+# Blocks of low treewidth drawn by elimination in PyTorch: buckets that wait for no other are done together.
+
+_LOWEST = -1e30  # stands for the log weight of impossible states, which are then never drawn
+
+
+class Level(NamedTuple):
+    """n buckets of equal shape whose messages wait for none of the others.
+
+    Cells of a bucket are the states of its scope (outer) and, last, of its variable.
+    """
+
+    update: Update  # tables that meet the buckets, K = outer * states
+    shape: tuple[int, int]  # outer, states
+    received: torch.Tensor | None  # (n, R, K) positions of messages from earlier levels; the last one is zero
+    sent: slice  # positions of the messages, n * outer
+    variables: torch.Tensor  # (n,)
+    scope: tuple[torch.Tensor, ...]  # variables (n,) of the scope
+    strides: tuple[int, ...]
+    drawn: slice  # positions of the random numbers
+
+
+class Levels(NamedTuple):
+    """The levels of a block, leaves first, and the number of cells of all messages."""
+
+    levels: tuple[Level, ...]
+    num_messages: int
+    num_cells: int
+    num_draws: int
+
+    def draw(
+        self,
+        codes: torch.Tensor,
+        uniform: torch.Tensor,
+        law: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+        beta: torch.Tensor | None,
+    ) -> None:
+        """Replace the codes (d, groups, chains) of a block by draws with uniform numbers (variables, groups, chains).
+
+        The law is tables, flat, with the offsets of the groups (groups, 1), and reference log weights; at beta None it
+        is that of the tables alone.
+        """
+        tables, offset, base = law
+        messages = uniform.new_zeros(self.num_messages + 1, *codes.shape[1:])
+        shares: list[torch.Tensor] = []
+        # Messages up, with the cumulative weights of the levels given the scopes.
+        for level in self.levels:
+            n, num_factors, num_cells = level.update.step.shape[:3]
+            places = level.update.places(codes, offset).reshape(n, num_factors, 1, *codes.shape[1:])
+            cells = places + level.update.step
+            weights = tables.index_select(0, cells.reshape(-1)).reshape(cells.shape).sum(1)
+            if beta is not None:
+                reference = base[:, level.update.reference].sum(-1).movedim(0, -1)[..., None]
+                weights = beta * weights + (1 - beta) * reference
+            if level.received is not None:
+                taken = messages.index_select(0, level.received.reshape(-1))
+                weights = weights + taken.reshape(n, -1, num_cells, *codes.shape[1:]).sum(1)
+            weights = weights.clamp(min=_LOWEST).unflatten(1, level.shape)
+            top = weights.amax(2, keepdim=True)
+            total = (weights - top).exp_().cumsum(2)
+            shares.append(total)
+            if level.shape[0] > 1:
+                message = top.squeeze(2) + total[:, :, -1].log()
+                messages[level.sent] = (message - message.amax(1, keepdim=True)).flatten(0, 1)
+        # Draws against the order.
+        for level, total in zip(reversed(self.levels), reversed(shares), strict=True):
+            row = torch.zeros_like(total[:, 0, 0], dtype=torch.long)
+            for variables, stride in zip(level.scope, level.strides, strict=True):
+                row = row + codes.index_select(0, variables).long() * stride
+            picked = total.gather(1, row[:, None, None].expand(-1, 1, level.shape[1], -1, -1)).squeeze(1)
+            chosen = (picked <= (uniform[level.drawn] * picked[:, -1])[:, None]).sum(1)
+            codes.index_copy_(0, level.variables, chosen.to(codes.dtype))
+
+
+def levels_of(
+    hypergraph: InteractionHypergraph, block: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Levels:
+    """Index arrays by which a block is drawn."""
+    buckets, cards = block_buckets(hypergraph, block), hypergraph.domain.cardinalities
+    rank = {bucket.variable: k for k, bucket in enumerate(buckets)}
+    # Tables go to the bucket of the first of their members to go, messages to that of the first of their scope.
+    factors: list[list[int]] = [[] for _ in buckets]
+    for e in sorted({e for v in block for e in hypergraph.incident[v]}):
+        factors[min(rank[v] for v in hypergraph.edge_indices[e] if v in rank)].append(e)
+    senders: list[list[int]] = [[] for _ in buckets]
+    height = [0] * len(buckets)
+    for k, bucket in enumerate(buckets):
+        height[k] = 1 + max((height[j] for j in senders[k]), default=-1)
+        if bucket.scope:
+            senders[min(rank[u] for u in bucket.scope)].append(k)
+    shapes = [(math.prod(cards[u] for u in b.scope), cards[b.variable]) for b in buckets]
+    groups: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+    for k, (variable, scope) in enumerate(buckets):
+        groups.setdefault((height[k], tuple(cards[u] for u in (*scope, variable))), []).append(k)
+    # Messages in the order in which they are sent.
+    first = dict[int, int]()
+    num_messages = num_draws = 0
+    levels: list[Level] = []
+    for _, members in sorted(groups.items()):
+        begin, shape = num_messages, shapes[members[0]]
+        for k in members:
+            first[k] = num_messages
+            num_messages += shape[0] if shape[0] > 1 else 0
+        chosen = [buckets[k] for k in members]
+        axes = [(*b.scope, b.variable) for b in chosen]
+        scopes = torch.tensor([b.scope for b in chosen], dtype=torch.long).reshape(len(chosen), -1)
+        levels.append(
+            Level(
+                update_of(hypergraph, tuple(axes), dtype, device, [factors[k] for k in members]),
+                shape,
+                _received([senders[k] for k in members], axes, buckets, first, cards),
+                slice(begin, num_messages),
+                torch.tensor([b.variable for b in chosen]).to(device),
+                tuple(scopes.to(device).unbind(1)),
+                row_strides([cards[u] for u in chosen[0].scope]),
+                slice(num_draws, num_draws + len(members)),
+            )
+        )
+        num_draws += len(members)
+    at_end = [
+        level if level.received is None else level._replace(received=level.received.to(device) % (num_messages + 1))
+        for level in levels
+    ]
+    return Levels(tuple(at_end), num_messages, sum(a * b for a, b in shapes), num_draws)
+
+
+def _received(
+    senders: Sequence[Sequence[int]],
+    axes: Sequence[tuple[int, ...]],
+    buckets: Sequence[BlockBucket],
+    first: dict[int, int],
+    cards: Sequence[int],
+) -> torch.Tensor | None:
+    """Positions (n, R, K) of the cells of messages to buckets; -1 where one has fewer than R."""
+    most = max(map(len, senders))
+    if not most:
+        return None
+    rows: list[torch.Tensor] = []
+    for given, variables in zip(senders, axes, strict=True):
+        codes = torch.cartesian_prod(*(torch.arange(cards[v]) for v in variables)).reshape(-1, len(variables))
+        row = torch.full((most, len(codes)), -1)
+        for j, k in enumerate(given):
+            scope = buckets[k].scope
+            row[j] = first[k]
+            for u, stride in zip(scope, row_strides([cards[u] for u in scope]), strict=True):
+                row[j] += stride * codes[:, variables.index(u)]
+        rows.append(row)
+    return torch.stack(rows)
+
+
+# What the PyTorch engine looks up: steps of a sweep, and the index arrays of blocks that are drawn at once.
+
+Blocks = tuple[tuple[int, ...], ...]
+_SPLIT = 2**12  # chains from which blocks of unequal numbers of states are not padded to one
+
+
+class Places(NamedTuple):
+    """Positions in the tables, as ``start + sum_j stride[j] * code[variable[j]]``, and how many there are."""
+
+    start: torch.Tensor  # (n,)
+    variable: tuple[torch.Tensor, ...]  # D times (n,)
+    stride: tuple[torch.Tensor, ...]  # D times (n, 1, 1)
+
+    def __call__(self, codes: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+        """Positions (n, groups, chains) of codes (d, groups, chains); ``offset`` (groups, 1) is added."""
+        index = (self.start[:, None, None] + offset).expand(-1, -1, codes.shape[2])
+        for variable, stride in zip(self.variable, self.stride, strict=True):
+            index = index + codes.index_select(0, variable) * stride
+        return index
+
+
+class Update(NamedTuple):
+    """Index arrays of n blocks that share no interaction, padded to F factors and K states.
+
+    A factor is an interaction that meets the block. Padding points at a weight of zero, appended to the tables.
+    """
+
+    places: Places  # of n * F factors
+    step: torch.Tensor  # (n, F, K, 1, 1) what a state of the block adds to the position
+    reference: torch.Tensor  # (n, K, m) positions in the reference tables
+    not_state: torch.Tensor | None  # (n, K, 1, 1) padding among the states; None where there is none
+    state: torch.Tensor  # (m, n * K) codes of the members in every state
+    first: torch.Tensor  # (n, 1, 1) position of a block's first state there
+    members: torch.Tensor  # (m, n) variables of the blocks
+
+
+def steps(
+    hypergraph: InteractionHypergraph,
+    blocks: Blocks,
+    row: Sequence[int],
+    num_chains: int,
+    max_cells: int,
+    num_states: Sequence[int],
+) -> Iterator[tuple[int, ...]]:
+    """Visits of a sweep in steps that share no interaction and no variable, with the same result as one by one.
+
+    A visit joins the first step after all earlier visits that it must wait for. A step of more than ``max_cells``
+    look-ups is made in parts; a block that is not drawn from the list of its states, with a number of them of zero, is
+    a part of its own.
+    """
+    meeting = hypergraph.incident
+    visits_by_step: list[list[int]] = []
+    last: dict[tuple[bool, int], int] = {}
+    # A visit waits for those that touch one of its interactions or variables.
+    for b in row:
+        met = {(True, e) for i in blocks[b] for e in meeting[i]} | {(False, i) for i in blocks[b]}
+        step = 1 + max((last.get(thing, -1) for thing in met), default=-1)
+        last.update(dict.fromkeys(met, step))
+        if step == len(visits_by_step):
+            visits_by_step.append([])
+        visits_by_step[step].append(b)
+
+    levels = num_states.__getitem__
+    # Parts of equal numbers of states where there are many chains, and within the bound.
+    for step_visits in visits_by_step:
+        yield from ((b,) for b in step_visits if not num_states[b])
+        visits = [b for b in step_visits if num_states[b]]
+        parts = [visits] if visits else []
+        if num_chains >= _SPLIT:
+            parts = [list(part) for _, part in itertools.groupby(sorted(visits, key=levels), key=levels)]
+        for part in parts:
+            num_factors = max(len({e for i in blocks[b] for e in meeting[i]}) for b in part)
+            each = max(1, num_factors) * max(map(levels, part)) * num_chains
+            size = max(1, max_cells // each)
+            yield from (tuple(part[k : k + size]) for k in range(0, len(part), size))
+
+
+def places_of_edges(
+    hypergraph: InteractionHypergraph, edges: range, dtype: torch.dtype, device: torch.device
+) -> Places:
+    """Positions of the cells that a state selects in some interactions."""
+    starts = [where.start for where in hypergraph.term_slices.values()]
+    members = [
+        list(zip(hypergraph.edge_indices[e], row_strides(hypergraph.edge_shapes[e]), strict=True)) for e in edges
+    ]
+    return _places([starts[e] for e in edges], members, dtype, device)
+
+
+def _places(
+    starts: list[int], members: list[list[tuple[int, int]]], dtype: torch.dtype, device: torch.device
+) -> Places:
+    """From (variable, stride) of every table."""
+    depth = max(map(len, members), default=0)
+    padded = np.zeros((2, depth, len(starts)), dtype=np.int64)  # a stride of zero adds nothing
+    for k, pairs in enumerate(members):
+        for j, pair in enumerate(pairs):
+            padded[:, j, k] = pair
+    variable, stride = torch.from_numpy(padded).to(device)
+    return Places(
+        torch.tensor(starts, dtype=dtype).to(device), tuple(variable), tuple(stride.to(dtype)[..., None, None])
+    )
+
+
+def update_of(
+    hypergraph: InteractionHypergraph,
+    blocks: Blocks,
+    dtype: torch.dtype,
+    device: torch.device,
+    factors: list[list[int]] | None = None,
+    lists: Lists | None = None,
+) -> Update:
+    """Index arrays of blocks that share no interaction.
+
+    Where ``factors`` says which interactions each block meets, the blocks are buckets: the reference is that of their
+    last variables alone. ``lists`` are the possible joint states of blocks of which not all are.
+    """
+    # Sizes of the largest block, to which the others are padded.
+    cards, meeting = hypergraph.domain.cardinalities, hypergraph.incident
+    starts = [where.start for where in hypergraph.term_slices.values()]
+    first_level = [0, *itertools.accumulate(cards)]
+    is_bucket = factors is not None
+    if factors is None:
+        factors = [sorted({e for i in block for e in meeting[i]}) for block in blocks]
+    n, num_factors, size = len(blocks), max(map(len, factors)), max(map(len, blocks))
+    listed = [
+        np.indices([cards[i] for i in block]).reshape(len(block), -1) if states is None else np.array(states).T
+        for block, states in zip(blocks, lists or (None,) * n, strict=True)
+    ]
+    num_states = max(codes.shape[1] for codes in listed)
+    # Padding: factors point at the appended weight of zero, a stride of zero adds nothing.
+    start = np.full((n, num_factors), hypergraph.num_terms)
+    outside: list[list[tuple[int, int]]] = [[] for _ in range(n * num_factors)]
+    step = np.zeros((n, num_factors, num_states), dtype=np.int64)
+    reference = np.full((n, num_states, size), sum(cards))
+    is_state = np.zeros((n, num_states), dtype=bool)
+    state = np.zeros((size, n, num_states), dtype=np.int64)
+    members = np.zeros((size, n), dtype=np.int64)
+    # A factor's position has a part of the states outside the block and a step for every state of it.
+    for b, (block, edges, codes) in enumerate(zip(blocks, factors, listed, strict=True)):
+        count = codes.shape[1]
+        is_state[b, :count] = True
+        state[: len(block), b, :count] = codes
+        state[len(block) :, b, :count] = codes[0]  # padded members repeat the first one
+        members[:, b] = [*block, *[block[0]] * (size - len(block))]
+        for k, i in enumerate(block):
+            if is_bucket and k < len(block) - 1:
+                continue
+            reference[b, :count, k] = first_level[i] + codes[k]
+        for f, e in enumerate(edges):
+            start[b, f] = starts[e]
+            for i, stride in zip(hypergraph.edge_indices[e], row_strides(hypergraph.edge_shapes[e]), strict=True):
+                if i in block:
+                    step[b, f, :count] += stride * codes[block.index(i)]
+                else:
+                    outside[b * num_factors + f].append((i, stride))
+
+    def there(values: np.ndarray, kind: torch.dtype = torch.long) -> torch.Tensor:
+        return torch.from_numpy(values).to(device, kind)
+
+    return Update(
+        _places(start.reshape(-1).tolist(), outside, dtype, device),
+        there(step, dtype)[..., None, None],
+        there(reference),
+        None if is_state.all() else there(~is_state, torch.bool)[..., None, None],
+        there(state.reshape(size, -1), torch.int32 if max(cards) > 256 else torch.uint8),
+        there(np.arange(n) * num_states)[:, None, None],
+        there(members),
+    )

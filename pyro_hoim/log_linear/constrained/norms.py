@@ -32,8 +32,7 @@ from ...errors import (
     wrong_type,
 )
 from ...structure.hypergraph import InteractionHypergraph
-from ..tensors.coefficients import multiplicity
-from ..tensors.layout import tensor_layout
+from ..tensors.layout import multiplicity, tensor_layout
 
 __all__ = ["Ball", "GroupNorm", "L1Norm", "NormPenalty", "NuclearNorm", "OverlappedNorm"]
 

@@ -39,9 +39,15 @@ from ..chains.connected import connectedness
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from ..exact.elimination import VariableElimination
-from ..impossible import ImpossibleStates, StructuralZeros, structural_states, support_of_states
-from ..possible import PossibleStates, on_support
-from ..restricted.interactions import RestrictedInteractions
+from ..impossible import (
+    ImpossibleStates,
+    PossibleStates,
+    StructuralZeros,
+    on_support,
+    structural_states,
+    support_of_states,
+)
+from ..restricted.terms import RestrictedInteractions
 from .bound import (
     KEPT_SHAPES,
     LikelihoodBound,

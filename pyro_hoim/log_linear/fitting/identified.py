@@ -10,9 +10,8 @@ import torch
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..coding import parametrization
-from ..impossible import ImpossibleStates
-from ..possible import on_support
-from ..restricted.interactions import Interactions, RestrictedInteractions, graph_of
+from ..impossible import ImpossibleStates, on_support
+from ..restricted.terms import Interactions, RestrictedInteractions, graph_of
 from ..sandwich import backend_hessian
 from .design import design_matrix
 from .existence import cells_outside, identified_directions

@@ -31,7 +31,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy, check_energy
 from ..given import impossible_rows, possible_patterns
-from ..restricted.interactions import RestrictedInteractions
+from ..restricted.terms import RestrictedInteractions
 from .existence import check_rows_possible, structural_states
 from .fit import fit
 from .result import FitResult

@@ -21,9 +21,8 @@ from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, Reference, check_corner, parametrization, reference_matrix, to_reference
 from ..energy import LogLinearEnergy
-from ..impossible import ImpossibleStates
-from ..possible import on_support
-from ..restricted.interactions import RestrictedInteractions
+from ..impossible import ImpossibleStates, on_support
+from ..restricted.terms import RestrictedInteractions
 from ..sandwich import (
     WeightKind,
     backend_hessian,

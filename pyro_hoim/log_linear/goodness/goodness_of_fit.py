@@ -36,7 +36,7 @@ from ..fitting.existence import INTERIOR, Face, MLEExistence, cells_outside, ide
 from ..fitting.fit import SMALL_ENTRIES, fit
 from ..fitting.result import CovarianceKind, FitResult
 from ..impossible import ImpossibleStates
-from ..restricted.interactions import RestrictedInteractions, is_within
+from ..restricted.terms import RestrictedInteractions, is_within
 from .bootstrap import PValue
 from .p_values import (
     NUM_TABLES,

@@ -18,7 +18,7 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..auto import Auto
 from ..fitting.design import cell_counts
 from ..fitting.result import FitResult
-from ..restricted.interactions import RestrictedInteractions
+from ..restricted.terms import RestrictedInteractions
 from .bootstrap import MIN_TABLES, PValue, bootstrap_cost, drawn_statistics, marginal_cells, multinomial_tables
 
 MAX_MEAN_EXCESS = 0.05

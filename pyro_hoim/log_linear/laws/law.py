@@ -31,7 +31,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto, in_coding
 from ..coding import Coding, Parametrization, family_of, parametrization
 from ..energy import LogLinearEnergy
-from ..possible import PossibleStates
+from ..impossible import PossibleStates
 from .support import Impossible, LawSupport, filled_tables, support_of_tables
 
 # What a law may do with a backend that is not exact: where an estimate may stand in, and where it must not.

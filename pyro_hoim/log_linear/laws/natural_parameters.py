@@ -19,7 +19,7 @@ from ...errors import check_type, out_of_range, out_of_reach, refused, wrong_typ
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import check_balanced_family, check_margins, parametrization
 from ..energy import LogLinearEnergy
-from ..possible import PossibleStates
+from ..impossible import PossibleStates
 from .hyper_dirichlet import clique_tables
 from .law import exact_backend
 

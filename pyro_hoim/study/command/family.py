@@ -90,14 +90,12 @@ from ...log_linear.goodness.goodness_of_fit import (
 )
 from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_fit
 from ...log_linear.goodness.summary import answers_of_fit, fit_figures, fit_summary, model_figures, model_summary
-from ...log_linear.impossible import ImpossibleStates, ProductInside, StructuralZeros, structural_states
+from ...log_linear.impossible import ImpossibleStates, ProductInside, StructuralZeros, on_support, structural_states
 from ...log_linear.infinite import DECLARED, infinite_to_json, with_infinite
 from ...log_linear.joined import JoinedLaw
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.named_priors import Prior
-from ...log_linear.possible import on_support
-from ...log_linear.restricted.interactions import RestrictedInteractions, graph_of
-from ...log_linear.restricted.terms import interactions_of
+from ...log_linear.restricted.terms import RestrictedInteractions, graph_of, interactions_of
 from ...log_linear.scores import (
     column_shares,
     directions_of,

@@ -32,8 +32,14 @@ from ...log_linear.fitting.identified import num_identified
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.impossible import ImpossibleStates, structural_states
 from ...log_linear.named_priors import Prior
-from ...log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of, is_within
-from ...log_linear.restricted.terms import interactions_of, score_names
+from ...log_linear.restricted.terms import (
+    Interactions,
+    RestrictedInteractions,
+    graph_of,
+    interactions_of,
+    is_within,
+    score_names,
+)
 from ...log_linear.tensors.layout import check_binary
 from ...runs.checkpoint import RunOptions
 from ...structure.hypergraph import InteractionHypergraph, check_tables

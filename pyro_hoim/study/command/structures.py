@@ -21,7 +21,7 @@ from ...inference.structure.prior import StructurePrior
 from ...inference.structure.space import SpaceName
 from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
-from ...log_linear.restricted.interactions import Interactions
+from ...log_linear.restricted.terms import Interactions
 from ...runs.checkpoint import RunOptions
 from ..analysis import Analysis, analyse
 from ..structures import STRUCTURE_FILE, find_structures, record_structures
