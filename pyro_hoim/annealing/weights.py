@@ -15,8 +15,6 @@ from scipy import special
 
 from ..errors import check_fraction, unexpected, wrong_shape, wrong_type
 
-__all__ = ["WeightEstimate", "acceptance_ratio", "log_mean_weight", "one_sided_limits"]
-
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 

@@ -30,17 +30,6 @@ from .observations import Observations
 from .order import known_order
 from .readers import narrowed
 
-__all__ = [
-    "BrokenLaw",
-    "ColumnGroup",
-    "JoinedColumns",
-    "JoinedRows",
-    "find_determined_groups",
-    "find_exclusive_groups",
-    "join_columns",
-]
-
-
 # Groups of columns as one variable each: joins rows, splits them again, and goes into a file.
 
 _SHOWN = 3

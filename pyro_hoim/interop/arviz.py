@@ -27,9 +27,6 @@ from ..structure.hypergraph import InteractionHypergraph
 from .backend import Backend, BackendName, choose_backend, get_group, installed_version, set_group
 from .samples import Draws, constant_sites, read_draws, read_group, to_array
 
-__all__ = ["CELL_GROUP", "ArvizNames", "to_arviz"]
-
-
 # Posteriors over structure as draws with named interactions.
 
 INTERACTION_DIM = "interaction"

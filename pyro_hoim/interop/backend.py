@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 from ..errors import refused, unexpected
 
-__all__ = ["choose_backend", "get_group"]
-
 BackendName = Literal["arviz", "arviz_base"]
 
 

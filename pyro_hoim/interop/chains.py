@@ -20,8 +20,6 @@ from .samples import to_array
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["diagnose_chains"]
-
 MIN_DRAWS = 4
 """Fewest draws per chain that R-hat and effective sample sizes exist for."""
 

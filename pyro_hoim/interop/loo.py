@@ -18,8 +18,6 @@ from .backend import choose_backend, get_group
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare_by_cell", "loo_by_cell", "loo_figures", "summarise"]
-
 _MOST_ROWS = 2**22  # whose pointwise values are written out
 _LEAST_TAIL = 5  # largest weights, to which a Pareto distribution is fitted
 _OF_CHAINS = ("r_hat", "ess_bulk", "ess_tail", "ess_mean", "ess_median")

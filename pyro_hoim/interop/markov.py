@@ -16,8 +16,6 @@ from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["from_mbi", "from_pgmpy", "to_mbi", "to_pgmpy"]
-
 
 class _Factor(NamedTuple):
     """Variables, the levels of each in the order of its axis, and logs of weights."""

@@ -27,8 +27,6 @@ from ..log_linear.file import GivenTables
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["UaiResult", "read_uai", "read_uai_evidence", "read_uai_result", "write_uai_evidence", "write_uai_result"]
-
 Task = Literal["PR", "MAR", "MAP"]
 _LOG_10 = math.log(10.0)
 _ROUNDING = 1e-3  # of the sum of published probabilities

@@ -46,9 +46,6 @@ from .chains.gibbs import GibbsChains
 from .energy import LogLinearEnergy, check_energy
 from .impossible import ImpossibleStates
 
-__all__ = ["impute", "predict", "row_log_weights", "synthesise"]
-
-
 # Rows of which some cells are known, under one model: those that miss the same variables are treated as one batch.
 
 _MAX_OPERATIONS = 2 * 10**9

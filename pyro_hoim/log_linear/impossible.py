@@ -40,8 +40,6 @@ from .energy import LogLinearEnergy
 from .exact.elimination import VariableElimination
 from .exact.enumeration import Enumeration
 
-__all__ = ["ImpossibleStates", "PossibleStates"]
-
 _BYTES = 2**28  # of models that are worked on at once
 _UNDERFLOW = 800.0  # nats beyond which a weight is zero in float64
 _MAX_CELLS = 2**22  # of the table of a combination

@@ -22,8 +22,6 @@ from .energy import LogLinearEnergy
 from .given import impute, predict, row_log_weights, with_evidence
 from .scores import row_log_pseudo_prob
 
-__all__ = ["JoinedLaw"]
-
 
 @dataclass(frozen=True, eq=False)
 class JoinedLaw:

@@ -13,8 +13,6 @@ from scipy import sparse
 from ..errors import conflict
 from .hypergraph import InteractionHypergraph
 
-__all__ = ["elimination_order", "greedy_order", "members", "neighbour_masks", "table_cells"]
-
 _Score = Callable[[int, int], tuple[float, ...]]
 
 

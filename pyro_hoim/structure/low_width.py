@@ -11,8 +11,6 @@ from typing import NamedTuple
 from .elimination_order import elimination_order
 from .hypergraph import InteractionHypergraph
 
-__all__ = ["BlockBucket", "block_buckets", "bucket_cells", "low_width_blocks"]
-
 Block = tuple[int, ...]
 _MOST_ROUNDS = 8
 

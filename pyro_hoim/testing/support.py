@@ -33,8 +33,6 @@ from .assertions import assert_close, assert_equal, assert_exact_law, required_d
 from .conformance import run_cases
 from .oracles import as_array, count_states, enumerate_codes
 
-__all__ = ["SUPPORT_CHECKS", "SupportCase", "check_support"]
-
 Evidence = Mapping[str, int]
 
 

@@ -22,8 +22,6 @@ from ...budgets import MAX_LABELS, check_size
 from ...errors import IntractableError, check_type, unexpected
 from .source_file import check_bytes, not_empty, read_file
 
-__all__ = ["MAX_UAI_BYTES", "Source", "UaiNumbers", "UaiTables", "UaiWords", "is_uai", "read_tables", "write_tables"]
-
 MAX_UAI_BYTES = 2**27
 """Bytes of a model that is read: up to 6 GB, and half a minute, where its tables are small."""
 Source = str | os.PathLike[str] | BinaryIO

@@ -21,8 +21,6 @@ from ..conditionals import DependencyConditionals, checked_conditionals, device_
 from ..node_conditionals import LeafConditional, TableConditional
 from ..scan import Scan, ScanLike, checked_scan, drawn_variables
 
-__all__ = ["Ergodicity", "check_ergodic"]
-
 # Possible moves of a chain that changes one variable at a time, and the states that it never leaves.
 
 Ints = NDArray[Any]

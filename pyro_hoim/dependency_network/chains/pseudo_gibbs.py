@@ -27,8 +27,6 @@ from ..scan import Scan, ScanLike, checked_scan, drawn_variables
 from .engines import ConditionalEngine, WalkerEngine, is_walkable
 from .ergodicity import check_ergodic
 
-__all__ = ["PseudoGibbsChains"]
-
 WalkerName = Literal["auto", "compiled", "torch"]
 
 _UPDATES_PER_CALL, _UPDATES_PER_CALL_TORCH = 2**24, 2**21

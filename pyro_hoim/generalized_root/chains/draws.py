@@ -17,9 +17,6 @@ from ..nodes.families import IndicatorFamily, NodeFamily
 from ..nodes.log_partition import checked_natural
 from ..nodes.user_family import UserFamily
 
-__all__ = ["draw_from_nodes", "independent_log_partition"]
-
-
 # A generalized root model as arrays for the compiled sampler.
 
 Floats = NDArray[np.float64]

@@ -38,8 +38,6 @@ from ..nodes.user_family import UserFamily, user_has_law
 from ..normalizability.check import check_normalizable
 from .draws import RootProgram
 
-__all__ = ["RootChains", "independent_samples"]
-
 _TILE = 32
 _SMALL = 2**12  # draws that are not worth a second thread
 _MOST_CHECKED = 64

@@ -20,8 +20,6 @@ from ..nodes.columns import Families
 from ..normalizability.check import check_normalizable
 from ..structure import RootStructure
 
-__all__ = ["RootBackend"]
-
 
 @runtime_checkable
 class RootBackend(Protocol):

@@ -19,8 +19,6 @@ from ..nodes.columns import Families, NodeFamilies
 from ..structure import RootStructure
 from .base import ExactRoot, checked_psi, element_rows, inner_structure, joined_states, root_result
 
-__all__ = ["ConditionalGaussianClosedForm", "GaussianClosedForm", "IndependentClosedForm"]
-
 
 @dataclass(frozen=True)
 class GaussianClosedForm(ExactRoot):

@@ -28,9 +28,6 @@ from ..normalizability.form import Form, ascend, local_maximum
 from ..structure import RootStructure, TermGroup, terms_where
 from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result, split_moments
 
-__all__ = ["RootEnumeration"]
-
-
 # A product law above and a product law below a generalized root model: how far out its grid has to reach.
 #
 # Below: the mean-field bound :math:`\log Z \ge \mathrm{E}_p \log q + H(p)` of a product p of node laws. Above: an

@@ -35,8 +35,6 @@ from ._particles import CHUNK, Run, code_type, independent, resampled
 from ._watch import Watch
 from .mini_buckets import INTERRUPTED, LOOK_UPS, Bracket, BucketBackend, outward
 
-__all__ = ["BucketImportance"]
-
 _METHOD = "importance sampling from mini-buckets"
 _MAX_TABLE = 2**26  # cells of a marginal table
 _FEWEST = 100  # draws that have to carry the weight of an estimate

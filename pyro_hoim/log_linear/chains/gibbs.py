@@ -60,9 +60,6 @@ from .connected import Connectedness, connectedness, joined_blocks
 from .inside import InsideChains
 from .listing import Listing, Lists, listed_states
 
-__all__ = ["GibbsChains"]
-
-
 # Which engine moves the chains.
 
 EngineName = Literal["auto", "products", "tables", "torch"]

@@ -19,8 +19,6 @@ from ...structure.hypergraph import InteractionHypergraph
 from . import _linear_space as linear_space, _log_space as log_space
 from ._program import BucketPlan, memory_cells, sliced_plan
 
-__all__ = ["VariableElimination"]
-
 Task = Literal["value", "gradient", "states"]
 
 

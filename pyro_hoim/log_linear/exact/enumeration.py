@@ -22,8 +22,6 @@ from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possib
 from ...errors import out_of_range, size_text
 from ...structure.hypergraph import InteractionHypergraph, cell_index
 
-__all__ = ["Enumeration", "MatrixEnumeration"]
-
 _BATCH_CELLS = 2**24  # cells of a chunk of the batch that are alive at once
 
 

@@ -35,8 +35,6 @@ from .design import (
     fitted_margins,
 )
 
-__all__ = ["Combination", "MLEExistence", "mle_existence"]
-
 _RANK_TOLERANCE = 1e-9
 _ZERO = 1e-12
 _SLACK = 1e-6  # larger ones are no rounding: directions fill the unit box, entries on cells are of order one
