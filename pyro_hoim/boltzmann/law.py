@@ -19,8 +19,7 @@ from ..core.laws.parameter_cache import ParameterCache
 from ..core.laws.shared import EnergyLaw, FiniteLaw
 from ..core.laws.traces import refuse_traced
 from ..core.partition import Cost, LogPartition, PartitionBackend
-from ..core.prediction import Imputation, Prediction
-from ..core.rows import row_patterns
+from ..core.prediction import Imputation, Prediction, row_patterns
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import check_names, check_type, check_whole, other_domain, out_of_reach, size_text, unexpected

@@ -23,8 +23,12 @@ from .partition import (
     Sandwich as Sandwich,
     Verdict as Verdict,
 )
-from .prediction import Imputation as Imputation, Prediction as Prediction, extend_rows as extend_rows
-from .rows import ClampedGibbs as ClampedGibbs
+from .prediction import (
+    ClampedGibbs as ClampedGibbs,
+    Imputation as Imputation,
+    Prediction as Prediction,
+    extend_rows as extend_rows,
+)
 from .scores import Figures as Figures, Scores as Scores, mean_gain as mean_gain
 from .studies import Content as Content, Part as Part, Study as Study
 from .trainer import (

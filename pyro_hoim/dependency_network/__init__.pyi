@@ -55,18 +55,16 @@ from .study.figures import (
     dependency_figure as dependency_figure,
     dependency_matrix_figure as dependency_matrix_figure,
 )
-from .study.predictions import (
-    NetworkDraws as NetworkDraws,
-    draw_network as draw_network,
-    impute_network as impute_network,
-    predict_network as predict_network,
-)
 from .study.scores import (
     DependencyEdge as DependencyEdge,
     GraphInformation as GraphInformation,
+    NetworkDraws as NetworkDraws,
     NetworkLawFinding as NetworkLawFinding,
     NetworkScores as NetworkScores,
+    draw_network as draw_network,
     edge_information as edge_information,
     find_law as find_law,
+    impute_network as impute_network,
+    predict_network as predict_network,
     score_network as score_network,
 )

@@ -26,8 +26,7 @@ from ..core.command.options import (
 )
 from ..core.command.rows import LabelledPlan, Missing, Table
 from ..core.family import Answer, Family, Option, Question, Request, Stored, more_interactions, top_interactions
-from ..core.prediction import Prediction
-from ..core.rows import ClampedGibbs
+from ..core.prediction import ClampedGibbs, Prediction
 from ..core.scores import Figures, RowLogLikelihood
 from ..core.words import (
     columns_of,
@@ -49,8 +48,7 @@ from .law import DependencyNetwork
 from .learn.network import LearnedNetwork, learn_network
 from .node_conditionals import TableConditional
 from .study.analysis import NetworkAnalysis, analyse_network, learned_file, network_figures, network_summary
-from .study.predictions import draw_network, impute_network, predict_network
-from .study.scores import find_law, network_log_likelihood, score_network
+from .study.scores import draw_network, find_law, impute_network, network_log_likelihood, predict_network, score_network
 
 _BURN_IN = 200
 _NAME = 28  # characters

@@ -3,7 +3,7 @@ from .auto import RootAuto as RootAuto
 from .chains.draws import draw_from_nodes as draw_from_nodes, independent_log_partition as independent_log_partition
 from .chains.gibbs import RootChains as RootChains, independent_samples as independent_samples
 from .dispersion import dispersions as dispersions
-from .energy import GeneralizedRootEnergy as GeneralizedRootEnergy
+from .energy import GeneralizedRootEnergy as GeneralizedRootEnergy, RootPseudoLikelihood as RootPseudoLikelihood
 from .exact.base import RootBackend as RootBackend
 from .exact.closed_form import (
     ConditionalGaussianClosedForm as ConditionalGaussianClosedForm,
@@ -32,7 +32,6 @@ from .nodes.log_partition import (
 )
 from .nodes.user_family import UserFamily as UserFamily
 from .normalizability.check import Normalizability as Normalizability, check_normalizable as check_normalizable
-from .pseudo_likelihood import RootPseudoLikelihood as RootPseudoLikelihood
 from .regress.choice import L1ChoiceResult as L1ChoiceResult, choose_l1 as choose_l1
 from .regress.confirm import confirm_roots as confirm_roots
 from .regress.errors import RootErrors as RootErrors, sandwich_errors as sandwich_errors

@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import ConvergenceWarning, check_type, out_of_range
-from ..generalized_root.energy import GeneralizedRootEnergy
+from ..generalized_root.energy import GeneralizedRootEnergy, RootPseudoLikelihood
 from ..generalized_root.nodes.columns import Families
-from ..generalized_root.pseudo_likelihood import RootPseudoLikelihood
 from ..generalized_root.structure import RootStructure
 from ..runs.arguments import checked_seed
 from .calibration import Calibration, draw_calibrated, normal_in_double

@@ -13,8 +13,7 @@ import pandas as pd
 import torch
 
 from ..core.law import Law
-from ..core.prediction import Prediction
-from ..core.rows import check_count
+from ..core.prediction import Prediction, check_count
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import (

@@ -11,9 +11,9 @@ import torch
 from typing_extensions import override
 
 from ..checks import check_below_infinity, check_shape, checked_floating, is_hidden
-from ..core.autograd import log_softmax, may_have_zeros
 from ..core.laws.parameter_cache import version_of
 from ..core.model import ParametricEnergy
+from ..core.partition import log_softmax, may_have_zeros
 from ..data.files.uai import write_tables
 from ..errors import check_type, wrong_shape, wrong_type
 from ..runs.container import LOG_LINEAR

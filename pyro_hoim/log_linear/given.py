@@ -12,16 +12,18 @@ import torch
 
 from .._modes import plain_mode
 from ..budgets import check_cells
-from ..core.prediction import Imputation, Prediction, extend_rows
-from ..core.rows import (
+from ..core.prediction import (
     METHODS,
     ClampedGibbs,
+    Imputation,
+    Prediction,
     RowMethod,
     chain_averages,
     chain_portions,
     check_count,
     checked_gibbs,
     drawn_seed,
+    extend_rows,
     row_patterns,
 )
 from ..core.words import listed
@@ -238,7 +240,7 @@ def row_log_weights(
 
 
 def possible_patterns(data: Observations, excluded: torch.Tensor) -> list[tuple[tuple[str, ...], torch.Tensor]]:
-    """:func:`~pyro_hoim.core.rows.row_patterns` of the rows that are not ``excluded``, (N,)."""
+    """:func:`~pyro_hoim.core.prediction.row_patterns` of the rows that are not ``excluded``, (N,)."""
     patterns = [(missing, rows[~excluded[rows]]) for missing, rows in row_patterns(data)]
     return [(missing, rows) for missing, rows in patterns if len(rows)]
 
@@ -322,7 +324,7 @@ def impute(
         num_imputations: completions of every row; 1 for the most probable one.
         how: ``draws`` or ``most probable``.
         method: as in :func:`~pyro_hoim.log_linear.given.predict`.
-        gibbs: length of the chains; defaults of :class:`~pyro_hoim.core.rows.ClampedGibbs`.
+        gibbs: length of the chains; defaults of :class:`~pyro_hoim.core.prediction.ClampedGibbs`.
         seed: seed of everything random.
 
     Raises:

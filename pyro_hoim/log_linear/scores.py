@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
-from ..core.rows import check_count
+from ..core.prediction import check_count
 from ..core.scores import Scores, scores_of
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations

@@ -23,8 +23,8 @@ from ..errors import (
     unexpected,
     wrong_type,
 )
+from ..structure.elimination_order import block_buckets, bucket_cells, low_width_blocks
 from ..structure.hypergraph import InteractionHypergraph
-from ..structure.low_width import block_buckets, bucket_cells, low_width_blocks
 
 MAX_BLOCK_STATES = 4096
 """Most joint states of a block that is drawn from a list of them."""

@@ -705,7 +705,7 @@ def test_many_terms_are_split_into_pieces(monkeypatch):
     family = PoissonFamily()
     structure, rows, psi = problem(family)
     whole = RootPseudoLikelihood(structure, rows, family).gradient(psi)
-    monkeypatch.setattr("pyro_hoim.generalized_root.pseudo_likelihood._CHUNK_CELLS", 50)
+    monkeypatch.setattr("pyro_hoim.generalized_root.energy._CHUNK_CELLS", 50)
     np.testing.assert_allclose(RootPseudoLikelihood(structure, rows, family).gradient(psi), whole, rtol=1e-12)
 
 

@@ -9,8 +9,7 @@ import torch
 from scipy.stats import t as student
 
 from pyro_hoim import ConvergenceWarning, Domain, InputError, InteractionHypergraph, IntractableError, Observations
-from pyro_hoim.core.prediction import Prediction, extend_rows
-from pyro_hoim.core.rows import ClampedGibbs, row_patterns
+from pyro_hoim.core.prediction import ClampedGibbs, Prediction, extend_rows, row_patterns
 from pyro_hoim.errors import UnknownNameError
 from pyro_hoim.log_linear import Auto, LogLinearEnergy, impute, predict, row_log_likelihood, row_log_weights
 from pyro_hoim.log_linear.given import _ascend, condition_rows, impossible_rows, row_chains, synthesise

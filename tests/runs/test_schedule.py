@@ -8,7 +8,7 @@ import pytest
 
 from pyro_hoim import Domain, InteractionHypergraph, IntractableError
 from pyro_hoim.runs import GibbsSchedule
-from pyro_hoim.structure.low_width import block_buckets, bucket_cells
+from pyro_hoim.structure.elimination_order import block_buckets, bucket_cells
 from pyro_hoim.testing import assert_exact_law, raises
 
 GRAPH = InteractionHypergraph(

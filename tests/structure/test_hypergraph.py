@@ -15,8 +15,8 @@ from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableErro
 from pyro_hoim.errors import UnknownNameError
 from pyro_hoim.log_linear.exact._program import bucket_plan
 from pyro_hoim.structure import elimination_order, formula as formula_module
+from pyro_hoim.structure.elimination_order import least_fill, neighbour_pairs
 from pyro_hoim.structure.formula import parse_formula, parse_terms, split_formula
-from pyro_hoim.structure.least_fill import least_fill, neighbour_pairs
 from pyro_hoim.testing import raises
 
 NAMES = "abcdef"

@@ -38,7 +38,6 @@ from ..file import NetworkFile
 from ..learn.network import LearnedNetwork, learn_network
 from ..node_conditionals import LeafConditional, TableConditional
 from .figures import decision_graph_figure, dependency_figure
-from .predictions import predict_network
 from .scores import (
     DependencyEdge,
     GraphInformation,
@@ -46,6 +45,7 @@ from .scores import (
     NetworkScores,
     edge_information,
     find_law,
+    predict_network,
     score_network,
 )
 

@@ -15,8 +15,7 @@ from scipy import sparse
 
 from ...checks import check_exact_shape
 from ...errors import InputError, IntractableError, check_type, refused
-from ..energy import GeneralizedRootEnergy
-from ..pseudo_likelihood import RootPseudoLikelihood
+from ..energy import GeneralizedRootEnergy, RootPseudoLikelihood
 
 Floats = NDArray[np.float64]
 

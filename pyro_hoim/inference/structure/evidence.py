@@ -30,8 +30,8 @@ from ...log_linear.named_priors import Prior
 from ...runs.arguments import checked_seed
 from ...structure.hypergraph import InteractionHypergraph
 from .kernel import MAX_CELLS, Floats, LogKernel, anneal, bridge, is_dense, newton_batch
+from .prior import StructureSpace, bits_of
 from .program import ThetaPrior, checked_prior, normal_parts, resolved_prior
-from .space import StructureSpace, bits_of
 
 EvidenceMethod = Literal["auto", "exact", "laplace", "bridge", "path"]
 

@@ -18,8 +18,7 @@ from torch.distributions import biject_to, constraints
 
 from ...checks import broadcast_shapes, checked_sample_shape
 from ...errors import check_choice, check_type, check_whole, conflict, out_of_reach, refused, wrong_type
-from .prior import StructurePrior, StructureSupport
-from .space import StructureSpace, bits_of
+from .prior import StructurePrior, StructureSpace, StructureSupport, bits_of
 
 # Laws that a guide of structures is made of: indicators one after the other, and parameters given indicators.
 

@@ -15,8 +15,7 @@ from pyro.ops.stats import split_gelman_rubin
 
 from ..._modes import plain_mode
 from ...core.partition import PartitionBackend
-from ...core.prediction import Prediction, extend_rows
-from ...core.rows import row_patterns
+from ...core.prediction import Prediction, extend_rows, row_patterns
 from ...data.columns import FrameOptions
 from ...data.frames import DataLike
 from ...data.observations import Observations
@@ -31,9 +30,8 @@ from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .evidence import EvidenceMethod, StructureEvidence
 from .kernel import MAX_CELLS
-from .prior import StructurePrior, rows_and_prior
+from .prior import MAX_LISTED, Flags, SpaceName, StructurePrior, rows_and_prior
 from .program import ThetaPrior
-from .space import MAX_LISTED, Flags, SpaceName
 
 Status: TypeAlias = Literal["exact", "approximate", "converged", "unconverged"]
 

@@ -20,10 +20,9 @@ from ...annealing.mode_checks import ModeRuns, hamming
 from ...annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
 from ...annealing.weights import log_sum
 from ...checks import checked_sample_shape, is_transformed
-from ...core.autograd import log_z_with_gradient
 from ...core.certificate import state_text
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_model
+from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_model, log_z_with_gradient
 from ...core.words import in_python
 from ...data.frames import as_observations
 from ...data.observations import Observations

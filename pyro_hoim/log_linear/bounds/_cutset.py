@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..._modes import plain_mode
+from ...structure.elimination_order import least_fill, neighbour_pairs
 from ...structure.hypergraph import InteractionHypergraph
-from ...structure.least_fill import least_fill, neighbour_pairs
 
 _SHIFT = 1e-3  # makes the Laplacian of a graph definite
 _EQUAL = 1.05  # eigenvalues within this factor count as one, of which several vectors are tried

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..._modes import plain_mode
+from ...structure.elimination_order import least_fill, neighbour_pairs
 from ...structure.hypergraph import InteractionHypergraph
-from ...structure.least_fill import least_fill, neighbour_pairs
 
 TABLE, MESSAGE, SHIFT = 0, 1, 2
 BANDED = -1

@@ -16,9 +16,8 @@ from typing_extensions import override
 from ...annealing.backend import GAP, constant
 from ...annealing.runs import drawn_seed
 from ...annealing.weights import log_mean_weight
-from ...core.autograd import log_z_with_gradient
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition, Verdict, check_any_possible, check_model
+from ...core.partition import Cost, LogPartition, Verdict, check_any_possible, check_model, log_z_with_gradient
 from ...errors import (
     ConvergenceWarning,
     caller_level,

@@ -15,9 +15,16 @@ from typing_extensions import override
 from ...annealing.backend import constant
 from ...annealing.runs import drawn_seed
 from ...checks import checked_sample_shape, is_transformed
-from ...core.autograd import log_z_with_gradient
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_any_possible, check_model
+from ...core.partition import (
+    Cost,
+    LogPartition,
+    PlannedBackend,
+    Verdict,
+    check_any_possible,
+    check_model,
+    log_z_with_gradient,
+)
 from ...errors import (
     check_choice,
     check_positive,

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...errors import InputError, IntractableError
 from ...runs.schedule import MAX_BLOCK_STATES, Blocks, GibbsSchedule
+from ...structure.elimination_order import block_buckets, bucket_cells
 from ...structure.hypergraph import InteractionHypergraph
-from ...structure.low_width import block_buckets, bucket_cells
 from .listing import Listing, Lists, listed_states
 
 _logger = logging.getLogger("pyro_hoim")

@@ -51,8 +51,8 @@ from ...runs.checkpoint import part_of
 from ...runs.container import checksum
 from ...runs.schedule import MAX_BLOCK_STATES, GibbsSchedule
 from ...schema import Domain
+from ...structure.elimination_order import block_buckets, bucket_cells
 from ...structure.hypergraph import InteractionHypergraph
-from ...structure.low_width import block_buckets, bucket_cells
 from ..energy import LogLinearEnergy
 from ..impossible import support_of
 from .choice import CHAINS, GROUPS, BlockChoice, choose_schedule

@@ -17,8 +17,8 @@ from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...compute.lanes import PIECE, EnergyChains, aligned, from_tiles, later, pieces, run_threads, tile_width, to_tiles
 from ...compute.vectors import LANES
 from ...runs.schedule import MAX_BLOCK_STATES
+from ...structure.elimination_order import BlockBucket, block_buckets
 from ...structure.hypergraph import InteractionHypergraph
-from ...structure.low_width import BlockBucket, block_buckets
 from ._products_kernels import _CHUNK as CHUNK, _REFRESH as REFRESH, move, weighted_sums
 
 # Tables of binary variables as sums of weighted products of spins, and the lists that the compiled moves read.

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...compute.lanes import SMALL, EnergyChains, balanced_width, later, pieces, run_threads
 from ...runs.schedule import MAX_BLOCK_STATES
-from ...structure.elimination_order import first_fit
+from ...structure.elimination_order import BlockBucket, block_buckets, first_fit
 from ...structure.hypergraph import InteractionHypergraph, row_strides
-from ...structure.low_width import BlockBucket, block_buckets
 from ._tables_kernels import add_statistics, run
 from .listing import Lists, States
 

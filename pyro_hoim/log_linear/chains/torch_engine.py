@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ..._modes import plain_mode
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...runs.schedule import MAX_BLOCK_STATES
+from ...structure.elimination_order import BlockBucket, block_buckets
 from ...structure.hypergraph import InteractionHypergraph, row_strides
-from ...structure.low_width import BlockBucket, block_buckets
 from .listing import Lists
 
 # Kernels that are launched together: CUDA graphs, where the device has them.

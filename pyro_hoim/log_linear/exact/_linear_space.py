@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from ...checks import is_transformed
-from ...core.autograd import is_recorded, log_z_with_gradient
-from ...core.partition import no_state
+from ...core.partition import is_recorded, log_z_with_gradient, no_state
 from . import _log_space as log_space
 from ._program import BucketPlan, Ints, Program, compiled
 

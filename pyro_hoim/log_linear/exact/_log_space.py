@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from ...checks import is_transformed
-from ...core.autograd import log_sum_exp, may_have_zeros
+from ...core.partition import log_sum_exp, may_have_zeros
 from ._program import Bucket, BucketPlan
 
 Reduce = Callable[[torch.Tensor], torch.Tensor]

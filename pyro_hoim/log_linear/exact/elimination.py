@@ -11,9 +11,16 @@ import torch
 from typing_extensions import override
 
 from ...checks import checked_sample_shape
-from ...core.autograd import is_recorded, may_have_zeros
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible, check_model
+from ...core.partition import (
+    Cost,
+    ExactBackend,
+    LogPartition,
+    check_any_possible,
+    check_model,
+    is_recorded,
+    may_have_zeros,
+)
 from ...errors import check_choice, other_domain, out_of_range, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from . import _linear_space as linear_space, _log_space as log_space

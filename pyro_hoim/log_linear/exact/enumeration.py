@@ -16,9 +16,19 @@ from typing_extensions import override
 
 from ..._modes import plain_mode
 from ...checks import checked_sample_shape, is_transformed
-from ...core.autograd import is_recorded, log_sum_exp, log_z_with_gradient, may_have_zeros
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible, check_model, no_state
+from ...core.partition import (
+    Cost,
+    ExactBackend,
+    LogPartition,
+    check_any_possible,
+    check_model,
+    is_recorded,
+    log_sum_exp,
+    log_z_with_gradient,
+    may_have_zeros,
+    no_state,
+)
 from ...errors import out_of_range, size_text
 from ...structure.hypergraph import InteractionHypergraph, cell_index
 

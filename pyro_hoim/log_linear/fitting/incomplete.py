@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 from ...core.partition import PartitionBackend
-from ...core.rows import row_patterns
+from ...core.prediction import row_patterns
 from ...core.words import plural
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations

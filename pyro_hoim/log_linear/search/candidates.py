@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.rows import check_count
+from ...core.prediction import check_count
 from ...errors import is_real, out_of_range, refused, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import Edge

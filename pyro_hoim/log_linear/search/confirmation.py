@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from ...core.rows import check_count
+from ...core.prediction import check_count
 from ...data.frames import DataLike
 from ...errors import check_fraction, check_not_negative
 from ...results.confirmation import PROMISING, EdgeTest, Hypotheses, InteractionTest, StepwiseSearch, kept_first

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.rows import check_count
+from ...core.prediction import check_count
 from ...core.trainer import Trainer
 from ...data.frames import DataLike
 from ...errors import check_type, is_real, other_domain, out_of_range

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from typing_extensions import override
 
 from ...core.family import family_of_model
-from ...core.rows import check_count
+from ...core.prediction import check_count
 from ...core.trainer import DoubtingTrainer, Loss, MaskedTrainer, Trainer, TrainingReport
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations, check_complete

@@ -48,7 +48,7 @@ from ...core.family import (
     top_interactions,
 )
 from ...core.partition import LogPartition, no_state
-from ...core.rows import ClampedGibbs
+from ...core.prediction import ClampedGibbs
 from ...core.scores import Figures, RowLogLikelihood, Scores, scores_of
 from ...core.words import columns_of, fixed, listed, number, option, plain, short_edge
 from ...data.joined import JoinedColumns

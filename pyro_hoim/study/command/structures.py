@@ -17,8 +17,7 @@ from ...errors import conflict, out_of_range, out_of_reach, unexpected
 from ...inference.structure.chains import ChainSettings
 from ...inference.structure.kernel import is_dense
 from ...inference.structure.posterior import save_structure_posterior
-from ...inference.structure.prior import StructurePrior
-from ...inference.structure.space import SpaceName
+from ...inference.structure.prior import SpaceName, StructurePrior
 from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.terms import Interactions

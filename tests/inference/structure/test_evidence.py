@@ -23,7 +23,7 @@ from pyro_hoim.inference import (
 )
 from pyro_hoim.inference.structure import kernel as kernels
 from pyro_hoim.inference.structure.chains import ThetaProposal
-from pyro_hoim.inference.structure.space import StructureSpace
+from pyro_hoim.inference.structure.prior import StructureSpace
 from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, normal_prior, unit_information_prior
 from pyro_hoim.testing import assert_exact_law, raises, required_draws
 

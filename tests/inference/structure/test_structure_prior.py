@@ -15,7 +15,7 @@ from scipy.special import betaln
 from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError
 from pyro_hoim.inference import StructurePrior
 from pyro_hoim.inference.structure._junction_kernels import draw_graphs, sum_trees
-from pyro_hoim.inference.structure.space import StructureSpace
+from pyro_hoim.inference.structure.prior import StructureSpace
 from pyro_hoim.testing import assert_exact_law, assert_stationary, raises, required_draws
 
 
