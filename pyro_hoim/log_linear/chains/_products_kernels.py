@@ -349,6 +349,17 @@ def _mark(x, width, masks, slot):
 
 
 @njit(nogil=True, error_model="numpy")
+def _write(masks, slot, signs, codes):
+    """Put the codes of the states whose signs are at a slot of masks into codes (width, d); signs is (d,) scratch."""
+    for v in range(signs.shape[0]):
+        poke(signs, v, ~peek(masks, v * FEW + slot))
+    for b in range(codes.shape[0]):
+        row, shift = codes[b], np.uint64(b)
+        for v in range(signs.shape[0]):
+            row[v] = np.uint8((signs[v] >> shift) & np.uint64(1))
+
+
+@njit(nogil=True, error_model="numpy")
 def _count(masks, valid, used, cells, odd, base, counts):
     """Put the lanes in which every product is -1 into odd (products, FEW), and add the products to counts from base.
 
@@ -407,7 +418,7 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
     step, sweeps between records). When annealing, log weights grow by the change of beta before every step but the
     first; when tracking, energies follow from differences (single sites only). Out: energies of the model and the
     reference and log weights (tiles, width), counts (tiles, products), energies (records, tiles, width) and codes
-    (records, tiles, d, width), of which the last four may be empty.
+    (records, tiles, width, d), of which the last four may be empty.
     """
     order, betas, sweeps_per_step, thin = path
     model_energy, reference_energy, log_weights, counts, energies, codes = out
@@ -431,7 +442,7 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
     num_counted = cells[0].shape[0] - 1 if thin > 0 else 0
     masks, odd = np.empty(size * FEW, np.uint64), np.empty(num_counted * FEW, np.uint64)
     valid = np.zeros(FEW, np.uint64)
-    is_marking = counts.shape[0] + energies.shape[0] > 0
+    is_counting, signs = counts.shape[0] + energies.shape[0] > 0, np.empty(size, np.uint64)
     scale = np.empty(2, x.dtype)
     for tile in range(first, num_tiles, step):
         group = tile // tiles_per_group
@@ -506,13 +517,11 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
                     _energies(xt, width, products, row, exact)
                 # What was asked for at a record.
                 if is_record:
-                    if is_marking:
-                        _mark(xt, width, masks, waiting)
-                        waiting += 1
+                    _mark(xt, width, masks, waiting)
                     if codes.shape[0] > 0:
-                        for v in range(size):
-                            for b in range(width):
-                                codes[record, tile, v, b] = xt[v, b] > 0
+                        _write(masks, waiting, signs, codes[record, tile])
+                    if is_counting:
+                        waiting += 1
                     record += 1
                 if waiting == FEW or (waiting > 0 and sweep == betas.shape[1] * sweeps_per_step):
                     for slot in range(FEW):

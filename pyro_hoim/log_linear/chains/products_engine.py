@@ -417,7 +417,7 @@ class ProductsEngine(EnergyChains):
         records = num_sweeps // thin if thin else 0
         sums = np.zeros((tiles, len(self._products.members)), dtype=np.int64)
         heights = np.zeros((records, tiles, width)) if energies else None
-        states = np.zeros((records if codes else 0, tiles, self._size, width), dtype=np.uint8)
+        states = np.empty((records if codes else 0, tiles, width, self._size), dtype=np.uint8)
         # In pieces that end at a record, so that Ctrl-C is answered between them.
         every = max(1, thin)
         for first, last in pieces(num_sweeps, num_sweeps * self._sweep, math.lcm(every, REFRESH)):
@@ -431,13 +431,12 @@ class ProductsEngine(EnergyChains):
                 energies=None if heights is None else heights[noted],
                 codes=states[noted],
             )
+        rows = states.reshape(len(states), self._shape[0], self._per_group * width, self._size)
         return Record(
             records,
             self._cells(float(records * self._shape[1]), sums).round() if counts else None,
             None if heights is None else self._by_chain(heights),
-            torch.from_numpy(np.ascontiguousarray(states.transpose(0, 1, 3, 2)[:, self._tile, self._lane]))
-            if codes
-            else None,
+            torch.from_numpy(np.ascontiguousarray(rows[:, :, : self._shape[1]])) if codes else None,
         )
 
     def _cells(self, totals: Array | float, sums: Array) -> torch.Tensor:
