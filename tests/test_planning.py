@@ -501,15 +501,11 @@ def test_a_plan_imports_no_other_family():
     assert done.stdout.strip() == "[]"
 
 
-def named_counts():
-    """Counts beside what every reading leaves out: names of rows, also as numbers, and free text."""
+def test_columns_that_every_reading_leaves_out_make_no_labels_of_counts():
+    # Counts beside what every reading leaves out: names of rows, also as numbers, and free text
     frame = counts()
     texts = [f"a note of {i} words for row {i}" for i in range(len(frame))]
-    return frame.assign(id=range(len(frame)), note=texts, doc=[f"doc_{i:03d}" for i in range(len(frame))])
-
-
-def test_columns_that_every_reading_leaves_out_make_no_labels_of_counts():
-    frame = named_counts()
+    frame = frame.assign(id=range(len(frame)), note=texts, doc=[f"doc_{i:03d}" for i in range(len(frame))])
     assert size_of_counts(frame).levels == size_of_counts(counts()).levels
     assert set(size_of_counts(frame).left_out) == {"id", "note", "doc"}
     assert size_of_counts(frame.assign(group=["a", "b"] * 150)) is None

@@ -92,14 +92,10 @@ assert state() == before
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def _sections(docstring):
+def _documented_arguments(docstring):
     text = inspect.cleandoc(docstring)
     parts = re.split(r"^([A-Z]\w+):$", text, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def _documented_arguments(docstring):
-    sections = _sections(docstring)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     if "Args" not in sections:
         return None
     lines = re.findall(r"^    ((?:\\?\*)*\w+(?:, (?:\\?\*)*\w+)*)(?: \(.*?\))?:", sections["Args"], flags=re.MULTILINE)

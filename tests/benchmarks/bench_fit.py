@@ -93,13 +93,6 @@ def gradient_of(function, point):
     return torch.autograd.grad(function(theta), list(theta.values()))
 
 
-def allocated(call):
-    """Bytes that one call allocates through PyTorch."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        call()
-    return sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
-
-
 def posterior(add, repeats):
     data = load_table("czech_autoworkers")
     hypergraph = InteractionHypergraph.from_order(data.domain, 2)
@@ -110,7 +103,11 @@ def posterior(add, repeats):
         function, point = potential(hypergraph, counts, total)
         calls[total] = lambda f=function, p=point: gradient_of(f, p)
         median(calls[total], 50)
-        memory[total] = allocated(calls[total])
+        # Bytes that one call allocates through PyTorch
+        call = calls[total]
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            call()
+        memory[total] = sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
         settings = NUTSSettings(num_draws=100, burn_in=200, num_chains=1)
         run = sample_posterior(hypergraph, counts, total_count=total, settings=settings)
         steps[total] = np.mean(run.mcmc.diagnostics()["sample_stats"]["chain 0"]["n_steps"])

@@ -157,14 +157,6 @@ print(time.perf_counter() - start)
 """
 
 
-def first_calls(report, names):
-    """Chains made and moved for the first time in a process, with an empty and a filled cache of compiled code."""
-    for name in names:
-        states = ("nothing compiled before", "compiled code in the cache")
-        for state, seconds in zip(states, first_call(FIRST, str(Path(__file__).parent), name), strict=True):
-            report.add(f"{name}: first call, {state}", "ours", seconds)
-
-
 @part("Gibbs sampling")
 def peers(models=("A1", "A2", "A3"), chains=(16, 512, 4096), sections=("thrml", "numpyro", "first")):
     """Against thrml, whose chains are sharded over all cores, and NumPyro.
@@ -178,7 +170,11 @@ def peers(models=("A1", "A2", "A3"), chains=(16, 512, 4096), sections=("thrml", 
     if "numpyro" in sections:
         against_numpyro(report)
     if "first" in sections:
-        first_calls(report, models)
+        # Chains made and moved for the first time in a process, with an empty and a filled cache of compiled code
+        for name in models:
+            states = ("nothing compiled before", "compiled code in the cache")
+            for state, seconds in zip(states, first_call(FIRST, str(Path(__file__).parent), name), strict=True):
+                report.add(f"{name}: first call, {state}", "ours", seconds)
     return report.lines()
 
 

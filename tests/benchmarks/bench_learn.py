@@ -1,4 +1,4 @@
-"""Models learned by ``learn``: published data sets, indicator columns, what a search costs, wide data.
+"""Models learned by ``learn``: published data sets, indicator columns, wide data.
 
 Rows are split as published: half of them to test on, the rest 70/30 for training and validation, shuffled by the seed.
 Every model is learned in a process of its own, whose peak memory is that with the interpreter and all imports.
@@ -23,14 +23,9 @@ from harness import LOADERS, Report, apart, main, markdown, part, peak_mb, sprea
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.data import join_columns
-from pyro_hoim.data.information import InformationTable
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.log_linear import (
-    CandidatePool,
-    ExactTrainer,
-    Gain,
     LogLinearEnergy,
-    SampledTrainer,
     SampledTraining,
     SelectionOptions,
     fit_collection,
@@ -40,8 +35,6 @@ from pyro_hoim.log_linear import (
     synthesise,
 )
 from pyro_hoim.runs import RunOptions
-
-from studies.complexity import structure_recovery
 
 TARGETS = {
     "mushroom": {"class": 99.7, "odor": 79.7, "habitat": 66.0},
@@ -222,44 +215,6 @@ def broken(seed=1):
 
 BLOCK = 5
 SPLIT = [0.35, 0.15, 0.5]
-STAGES = {
-    "information": [(InformationTable, "interaction_information")],
-    "candidates": [(CandidatePool, "add"), (CandidatePool, "available")],
-    "scoring": [(Gain, "estimate")],
-    "training": [(SampledTrainer, "train"), (ExactTrainer, "train")],
-    "log Z": [(t, name) for t in (SampledTrainer, ExactTrainer) for name in ("loss", "log_partition")],
-}
-HEAD = ["variables", "rows", "trainer", "rounds", "candidates", "pairs", "triples", *STAGES, "other", "total, s", "MB"]
-HEAD += ["F1 structure", "F1 predictive"]
-
-
-class Stages:
-    """Processor time of the outermost of some methods, by stage."""
-
-    def __init__(self):
-        self.seconds = dict.fromkeys(STAGES, 0.0)
-        self._is_inside = False
-        for stage, methods in STAGES.items():
-            for owner, name in methods:
-                setattr(owner, name, self._timed(getattr(owner, name), stage))
-
-    def _timed(self, method, stage):
-        def timed(*args, **kwargs):
-            if self._is_inside:
-                return method(*args, **kwargs)
-            self._is_inside = True
-            begin = time.process_time()
-            try:
-                return method(*args, **kwargs)
-            finally:
-                self._is_inside = False
-                self.seconds[stage] += time.process_time() - begin
-
-        return timed
-
-    def clear(self):
-        """Forget what was timed."""
-        self.seconds = dict.fromkeys(STAGES, 0.0)
 
 
 def planted_model(num_variables, seed):
@@ -280,84 +235,6 @@ def planted_model(num_variables, seed):
     for edge, table in tables.items():
         flat[graph.term_slices[edge]] = torch.from_numpy(np.ravel(table))
     return LogLinearEnergy(graph, flat)
-
-
-def search_figures(num_variables, num_rows, seed):
-    """One search."""
-    torch.set_num_threads(1)
-    stages = Stages()
-    small = synthesise(planted_model(10, 0), 100, seed=0, method="exact")
-    brief = SampledTraining(num_chains=64, num_iterations=60, refresh_chains=64, loss_standard_error=1.0)
-    for trainer in ("sampled", "exact"):  # loads the compiled code
-        learn(small, small, trainer=trainer, sampling=brief, search=SelectionOptions(max_rounds=3))
-    model = planted_model(num_variables, seed)
-    rows = synthesise(model, num_rows, seed=seed + 1, method="exact")
-    train, validation, test = rows.split(SPLIT, seed)
-    stages.clear()
-    begin, wall = time.process_time(), time.perf_counter()
-    learned = learn(train, validation, seed=seed, run=RunOptions(progress=True))
-    total, wall = time.process_time() - begin, time.perf_counter() - wall
-    peak = peak_mb()
-    recovery, joint = {}, {}
-    structures = {"predictive": learned.hypergraph, "structure": learned.structure.hypergraph}
-    for order in (2, 3):
-        planted = {e for e in model.hypergraph.edges if len(e) == order}
-        found = {e for e in structures["structure"].edges if len(e) == order}
-        recovery[order] = (len(found), len(found & planted) / max(1, len(found)), len(found & planted) / len(planted))
-    for name, graph in structures.items():
-        joint[name] = list(structure_recovery(graph, model.hypergraph))
-    return {
-        "variables": num_variables,
-        "rows": num_rows,
-        "trainer": learned.trainer,
-        "rounds": len(learned.selection.rounds),
-        "candidates": max(entry.num_candidates for entry in learned.selection.rounds),
-        "interactions": len(learned.hypergraph),
-        "recovery": recovery,
-        "joint": joint,
-        "structure_gain": learned.structure.gain(test),
-        "tests": learned.seconds["tests"],
-        "stages": {**stages.seconds, "other": total - sum(stages.seconds.values())},
-        "total": total,
-        "wall": wall,
-        "gain": learned.gain(test),
-        "log_z_error": float(learned.log_partition.std_error),
-        "peak_mb": peak,
-    }
-
-
-def search_cells(found):
-    """A row of the table."""
-    pairs, triples = (
-        f"{number} ({precision:.2f} / {recall:.2f})" for number, precision, recall in found["recovery"].values()
-    )
-    cells = [found["variables"], f"{found['rows']:,}", found["trainer"], found["rounds"], f"{found['candidates']:,}"]
-    cells += [pairs, triples, *(f"{value:.1f}" for value in found["stages"].values())]
-    scores = [f"{found['joint'][name][2]:.2f}" for name in ("structure", "predictive")]
-    return [*cells, round(found["total"]), round(found["peak_mb"]), *scores]
-
-
-@part("Cost of a search")
-def selection(variables=(20, 50, 100, 200, 500), rows=(1000, 4000, 16_000), seed=0):
-    """What a whole search costs against the number of variables and rows, stage by stage.
-
-    Binary rows are drawn exactly from a sparse model: blocks of five variables, each with three pairs and one triple
-    whose coefficients are 0.35 to 0.6 with random signs; ``learn`` finds interactions of up to three variables, with
-    one thread. Stages are seconds of processor time, so that other work on the machine counts little. Compiled code is
-    loaded before. Candidates are those of the largest round; pairs and triples found have in brackets precision and
-    recall against those planted, and then F1 of the structure and of the predictive model.
-
-        information   entropies of the training rows for |J|, which screens more than 20,000 candidates
-        candidates    sets that heredity admits
-        scoring       gains at the present model, with its margins
-        training      of every round and of the collection that is kept
-        log Z         annealed runs for the losses of the rounds and for the result
-    """
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    report = Report(HEAD)
-    for d, n in itertools.product(variables, rows):
-        report.row(*search_cells(apart(search_figures, d, n, seed, **threads)))
-    return report.lines()
 
 
 CELLS = [f"planted:{d}:2000" for d in (50, 100, 200, 500, 1000, 2000)]
@@ -493,7 +370,7 @@ def wide(cells=CELLS, seed=0, threads=2, limit=None, results=None, figure=None):
     """What ``learn`` costs and finds on wide binary data, cell by cell; a picture of the costs with fitted exponents.
 
     A cell is one of
-        planted:D:N   rows of the model of "selection" (blocks of five columns: three pairs and a triple)
+        planted:D:N   rows drawn exactly from blocks of five columns: three pairs and a triple each
         latent:D:N    rows of eight latent classes, columns independent within a class: strongly dependent
         words         the 1,000 words of the SQR authors in 3,893 abstracts of Classic3, present or absent
         onehot:D      the first D indicator columns of mushroom's levels, 8,124 rows

@@ -272,11 +272,6 @@ def mushroom_model(name):
     return MUSHROOM, [(s, rng.normal(0, 0.3, [MUSHROOM[i] for i in s]).astype(np.float32)) for s in scopes]
 
 
-def grid_model(size):
-    rng = np.random.default_rng(0)
-    return [2] * size**2, [(s, rng.normal(0, 0.3, (2, 2)).astype(np.float32)) for s in grid_pairs(size)]
-
-
 def min_fill(model):
     """Order of least fill-in, ties to the smaller table: the usual choice of junction-tree programs."""
     cards, tables = model
@@ -373,7 +368,8 @@ def grids(report, sizes=(14, 16)):
     """Binary grids against mbi, both on all cores; ours with its own order and with min-fill (tables as large)."""
     torch.set_num_threads(CORES)
     for size in sizes:
-        model = grid_model(size)
+        rng = np.random.default_rng(0)
+        model = [2] * size**2, [(s, rng.normal(0, 0.3, (2, 2)).astype(np.float32)) for s in grid_pairs(size)]
         energy = as_energy(model)
         peers = of_peer("mbi", {f"{size}x{size}": model}, 7, *ORACLES)
         for label, order in (("own order", None), ("min-fill order", min_fill(model))):

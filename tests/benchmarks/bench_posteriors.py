@@ -21,10 +21,9 @@ import pyro
 import torch
 from harness import PEERS, ROOT, Report, grid_pairs, main, markdown, part, printed
 from pyro.distributions import Normal
-from pyro.infer import SVI
 from pyro.ops.stats import effective_sample_size
-from pyro.optim import ClippedAdam
 from scipy import stats
+from test_guide import bound_of, guide_by_score, random_rows
 
 from pyro_hoim import (
     Domain,
@@ -37,7 +36,6 @@ from pyro_hoim import (
 )
 from pyro_hoim.core.laws.pseudo_likelihood import PseudoLikelihood
 from pyro_hoim.inference import (
-    AutoStructure,
     ChainSettings,
     Exchange,
     Langevin,
@@ -261,43 +259,17 @@ def pseudo_coverage(tables=500):
     return report.lines()
 
 
-def random_rows(seed):
-    """Rows of a random law of pairs."""
-    rng = np.random.default_rng(seed)
-    cards = rng.choice([2, 2, 3], size=4 + seed % 2).tolist()
-    domain = Domain.from_cardinalities(cards)
-    graph = InteractionHypergraph.from_order(domain, 2)
-    is_there = torch.from_numpy(np.concatenate([np.ones(len(cards)), rng.integers(0, 2, len(graph) - len(cards))]))
-    theta = torch.from_numpy(rng.normal(scale=0.6, size=graph.num_parameters)) * graph.spread(is_there)
-    probs = HierarchicalLogLinear(graph, theta).probs.reshape(-1).numpy()
-    counts = rng.multinomial(int(rng.integers(100, 400)), probs / probs.sum())
-    return Observations.from_table(domain, counts.reshape(cards))
-
-
-def fitted(program, num_steps, seed):
-    """The guide after some steps, its bound (mean of 20,480 draws), and seconds."""
-    start = time.process_time()
-    with torch.random.fork_rng():
-        pyro.set_rng_seed(seed)
-        pyro.clear_param_store()
-        guide = AutoStructure(program)
-        svi = SVI(
-            program, guide, ClippedAdam({"lr": 0.05, "lrd": 0.02 ** (1 / num_steps)}), guide.elbo(gradient="score")
-        )
-        for _ in range(num_steps):
-            svi.step()
-        seconds = time.process_time() - start
-        loss = guide.elbo(512, gradient="score")
-        return guide, -float(np.mean([loss.loss(program, guide) for _ in range(40)])), seconds
-
-
 def compared(seed, num_steps):
     """Largest error of inclusion, gap of the bound, largest error of Laplace's evidence, seconds, and the data."""
     data = random_rows(seed)
     structures = StructurePrior(data.domain, space="pairwise")
     listed = enumerate_structures(data, "unit", structures)
     total = float((listed.log_evidence + structures.probs.log()).logsumexp(0))
-    guide, bound, seconds = fitted(structure_model(data, structures), num_steps, seed)
+    program, start = structure_model(data, structures), time.process_time()
+    with torch.random.fork_rng():
+        guide = guide_by_score(program, num_steps, seed)
+        seconds = time.process_time() - start
+        bound = bound_of(program, guide)
     off = float((guide.inclusion() - listed.inclusion.mean).abs().max())
     return off, total - bound, seconds, listed
 

@@ -30,7 +30,7 @@ MUSHROOM = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 
 CORES = os.cpu_count() or 1
 LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}
 # What tests share with benchmarks: laws and tables, and the package `support`.
-sys.path += [str(ROOT / "tests" / "log_linear" / "goodness"), str(ROOT / "tests")]
+sys.path += [str(ROOT / "tests" / folder) for folder in ("log_linear/goodness", "inference/structure", "")]
 
 
 PARTS = {}

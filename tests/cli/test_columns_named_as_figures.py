@@ -69,11 +69,6 @@ def _tables(names):
     }
 
 
-def _figures():
-    """Names of figures, as the tables have them."""
-    return sorted({str(column) for table in _tables(PLAIN).values() for column in table.columns} - {*PLAIN})
-
-
 def _renamed(value, names):
     """Text about the plain names, said of others."""
     places = dict(zip(PLAIN, names, strict=True))
@@ -94,7 +89,8 @@ def _said(table, names):
 
 
 def test_every_figure_of_every_table_may_be_a_column():
-    figures = _figures()
+    # Names of figures, as the tables have them
+    figures = sorted({str(column) for table in _tables(PLAIN).values() for column in table.columns} - {*PLAIN})
     assert {"z", "observed", "odds_ratio", "predicted", "mean", "prob", "imputation", "term"} <= {*figures}  # control
     for group in zip(*[iter([*figures, *figures[: -len(figures) % 3]])] * 3, strict=True):
         for what, table in _tables(group).items():

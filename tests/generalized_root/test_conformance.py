@@ -25,7 +25,7 @@ from support.mixed_roots import (
     mixed_states,
 )
 
-LAWS = pytest.mark.parametrize("name", [*TEN, *EDGES])
+LAWS = pytest.mark.parametrize("name", ["finite", *TEN, *EDGES])
 
 
 @functools.cache

@@ -47,7 +47,7 @@ from pyro_hoim.generalized_root import (
     save_roots,
 )
 from pyro_hoim.inference import NUTSSettings, sample_root_posterior
-from pyro_hoim.testing import assert_close, check_distribution, raises
+from pyro_hoim.testing import assert_close, raises
 
 from support.mixed_roots import (
     BINARY,
@@ -470,20 +470,6 @@ def test_divergence_of_mixed_laws_is_exact():
 def _binary_poisson():
     energy = mixed_energy("binary-poisson")
     return energy.structure, energy.psi, energy.families
-
-
-def test_finite_mixtures_pass_the_conformance_suite():
-    energy = mixed_energy("finite", batch=(2,))
-    tables = []
-    for psi in energy.psi:
-        one = GeneralizedRootEnergy(energy.structure, psi, energy.families)
-        tables.append(brute_force(one)[1])
-
-    def make(psi, validate_args=None):
-        return GeneralizedRoot(energy.structure, psi, energy.families, validate_args=validate_args)
-
-    # Draws of counts have the dtype of psi, not that of codes.
-    check_distribution(make, energy.psi, log_probs=np.stack(tables), skip=["check_shapes"])
 
 
 # What one says

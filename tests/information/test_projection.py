@@ -267,18 +267,14 @@ BINARY = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
 LOG2 = math.log(2)
 
 
-def xor_law():
-    probs = np.zeros((2, 2, 2))
-    for a, b in itertools.product(range(2), repeat=2):
-        probs[a, b, a ^ b] = 0.25
-    return Law(BINARY, probs)
-
-
 # Closed forms
 
 
 def test_exclusive_or_has_third_order_information_only():
-    law = xor_law()
+    probs = np.zeros((2, 2, 2))
+    for a, b in itertools.product(range(2), repeat=2):
+        probs[a, b, a ^ b] = 0.25
+    law = Law(BINARY, probs)
     assert_close(law.divergence(), LOG2)
     for step in all_refined_information(law):
         assert_close(step.value, LOG2 if len(step.edge) == 3 else 0.0)

@@ -126,15 +126,11 @@ def test_a_printed_table_fits_a_terminal_and_a_notebook():
     table = fit(InteractionHypergraph.from_order(domain, 2), rows).summary()
     lines = str(table).split("\n")
     assert max(map(len, lines)) <= 110 and len(table) == 50 and len(lines) == 54
-    assert lines[-1] == "(columns that are not printed: lower, upper, z)" and "lower" in page_of(table)
+    assert lines[-1] == "(columns that are not printed: lower, upper, z)" and "lower" in table._repr_html_()
     assert isinstance(table, SummaryTable) and isinstance(table.head(), SummaryTable)
     page = table._repr_html_()
     assert page.count("<tr>") == 21 and "... 30 more" in page and "overflow-x:auto" in page
     assert "a rather long name of a question number 0:a rather" in page  # a notebook shows all of it
-
-
-def page_of(table):
-    return table._repr_html_()
 
 
 def test_interactions_come_before_single_columns_and_the_strongest_first():

@@ -49,10 +49,6 @@ def _value(law, given):
     return law.sample() if given is None else torch.tensor(given)
 
 
-def _outside(law, given):
-    return torch.full(law.event_shape, -3.0) if given is None else torch.tensor(given)
-
-
 @pytest.mark.parametrize(("make", "cls", "inside", "outside"), CASES)
 def test_an_expanded_law_keeps_what_the_law_had(make, cls, inside, outside):
     law = make()
@@ -95,7 +91,7 @@ def test_subclasses_expand_to_themselves(make, cls, inside, outside):
 @pytest.mark.parametrize(("make", "cls", "inside", "outside"), CASES)
 def test_validation_is_the_laws_own_or_the_setting_of_the_moment(make, cls, inside, outside):
     checked, loose, open_ended = make(validate_args=True), make(validate_args=False), make()
-    wrong = _outside(checked, outside)
+    wrong = torch.full(checked.event_shape, -3.0) if outside is None else torch.tensor(outside)
     for law in (checked, checked.expand([2])):
         assert law._validate_args is True
         with pyro.validation_enabled(False), pytest.raises(InputError, match="value"):

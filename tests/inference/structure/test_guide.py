@@ -156,7 +156,7 @@ def test_gradients_of_draws_find_the_same():
     np.testing.assert_allclose(guide.inclusion(), inclusion, atol=0.05)
 
 
-def _random_rows(seed):
+def random_rows(seed):
     """Rows of a random law of the pairs of four or five variables, half of which interact."""
     rng = np.random.default_rng(seed)
     domain = Domain.from_cardinalities(rng.choice([2, 2, 3], size=4 + seed % 2).tolist())
@@ -169,24 +169,34 @@ def _random_rows(seed):
     return Observations.from_table(domain, counts.reshape(domain.cardinalities))
 
 
+def guide_by_score(program, num_steps, seed):
+    """The guide after some steps by gradients of the score."""
+    pyro.set_rng_seed(seed)
+    pyro.clear_param_store()
+    guide = AutoStructure(program)
+    svi = SVI(program, guide, ClippedAdam({"lr": 0.05, "lrd": 0.02 ** (1 / num_steps)}), guide.elbo(gradient="score"))
+    for _ in range(num_steps):
+        svi.step()
+    return guide
+
+
+def bound_of(program, guide):
+    """The bound of the evidence, the mean of 20,480 draws."""
+    loss = guide.elbo(512, gradient="score")
+    return -float(np.mean([loss.loss(program, guide) for _ in range(40)]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_random_programs_have_the_inclusion_and_the_evidence_of_the_list(seed):
-    data = _random_rows(seed)
+    data = random_rows(seed)
     structures = StructurePrior(data.domain, space="pairwise")
     listed = enumerate_structures(data, "unit", structures)
     total = float((listed.log_evidence + structures.probs.log()).logsumexp(0))
-    program, num_steps = structure_model(data, structures), 2_500
+    program = structure_model(data, structures)
     with torch.random.fork_rng():
-        pyro.set_rng_seed(seed)
-        pyro.clear_param_store()
-        guide = AutoStructure(program)
-        optimiser = ClippedAdam({"lr": 0.05, "lrd": 0.02 ** (1 / num_steps)})
-        svi = SVI(program, guide, optimiser, guide.elbo(gradient="score"))
-        for _ in range(num_steps):
-            svi.step()
-        loss = guide.elbo(512, gradient="score")
-        bound = -float(np.mean([loss.loss(program, guide) for _ in range(40)]))
+        guide = guide_by_score(program, 2_500, seed)
+        bound = bound_of(program, guide)
     assert float((guide.inclusion() - listed.inclusion.mean).abs().max()) < 0.05
     assert -0.1 < total - bound < 0.2  # the evidence of the list is Laplace's
     sparse = StructurePrior(data.domain, space="pairwise", inclusion=0.2)  # a control

@@ -5,13 +5,11 @@ import warnings
 
 import arviz as az
 import numpy as np
-import pyro
 import pytest
 import torch
 
 from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, sample_chains
-from pyro_hoim.inference import MixedGibbs
-from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear
+from pyro_hoim.log_linear import AnnealedImportance
 from pyro_hoim.log_linear.chains import choice as choices
 from pyro_hoim.log_linear.chains.choice import effective_draws, planned_cost
 from pyro_hoim.runs import GibbsSchedule
@@ -214,27 +212,3 @@ def test_annealed_runs_are_those_of_the_chosen_blocks():
         draws = AnnealedImportance(schedule=AUTO, **options).sample(model, (50,), torch.Generator().manual_seed(1))
     law = np.exp(exact_table(model.hypergraph, model.tables.numpy()))
     assert draws.shape == (50, 16) and law.shape == (2,) * 16
-
-
-def test_mixed_gibbs_chooses_blocks_of_a_law_that_stands_alone():
-    path = _copies(30, 4.0)
-    law = HierarchicalLogLinear(path.hypergraph, torch.full((29,), 2.0), coding="free")
-
-    def alone():
-        pyro.sample("z", law)
-
-    def observed():
-        z = pyro.sample("z", law)
-        pyro.sample("y", pyro.distributions.Normal(z.float().mean(-1), 0.5), obs=torch.tensor(0.4))
-
-    moved = []
-    for model in (alone, observed):
-        pyro.set_rng_seed(0)
-        kernel = MixedGibbs(model, schedule=AUTO)
-        kernel.setup(0)
-        params, draws = {"z": torch.zeros(30)}, []
-        for _ in range(40):
-            params = kernel.sample(params)
-            draws.append(int(params["z"].sum()))
-        moved.append(np.abs(np.diff(draws)).mean())
-    assert moved[0] > 3 * moved[1]

@@ -88,13 +88,6 @@ def test_control_blocks_that_lose_members_are_refused():
 # Transitions of chains with the schedules of low treewidth, on random hypergraphs
 
 
-def _random_graph(rng, size=5, most=3):
-    cards = rng.integers(2, most + 1, size)
-    sets = [rng.choice(size, size=rng.integers(1, 4), replace=False) for _ in range(5)]
-    domain = Domain.from_cardinalities(cards.tolist())
-    return InteractionHypergraph(domain, [[domain.names[i] for i in members] for members in sets], hierarchical=False)
-
-
 def _counts(chains, graph):
     return count_states(chains.states, graph.domain.cardinalities)
 
@@ -107,7 +100,10 @@ def test_one_sweep_has_the_law_of_its_transition_matrix(engine, kind, seed, monk
     """Every visit is stationary and reversible; chains from one state have the law of its row, at two temperatures."""
     monkeypatch.setattr("pyro_hoim.runs.schedule._FEW_STATES", 1)
     rng = np.random.default_rng(seed)
-    graph = _random_graph(rng, most=2 if engine == "products" else 3)
+    cards = rng.integers(2, (2 if engine == "products" else 3) + 1, 5)
+    sets = [rng.choice(5, size=rng.integers(1, 4), replace=False) for _ in range(5)]
+    domain = Domain.from_cardinalities(cards.tolist())
+    graph = InteractionHypergraph(domain, [[domain.names[i] for i in members] for members in sets], hierarchical=False)
     names = graph.domain.names
     schedule = GibbsSchedule("width:4" if kind == "all" else kind)
     tables, reference = random_tables(graph, rng), rng.normal(size=sum(graph.domain.cardinalities))
@@ -295,7 +291,8 @@ def test_annealed_weights_and_recorded_chains(engine, kind):
     assert abs(float(energies.mean()) - mean) < 6 * float(energies.std()) / np.sqrt(500)
 
 
-def test_mixed_gibbs_draws_a_law_alone_by_elimination_and_others_site_by_site():
+@pytest.mark.parametrize("schedule", [TREES, GibbsSchedule("auto")], ids=["trees", "auto"])
+def test_mixed_gibbs_draws_a_law_alone_by_elimination_and_others_site_by_site(schedule):
     """A path of 30 copies that nothing depends on is redrawn at every sweep; the other is right, but moves slowly."""
     path = _path(30, 4.0)
     law = HierarchicalLogLinear(path.hypergraph, torch.full((29,), 2.0), coding="free")  # 4 nats for equal neighbours
@@ -310,7 +307,7 @@ def test_mixed_gibbs_draws_a_law_alone_by_elimination_and_others_site_by_site():
     moved = []
     for model in (alone, observed):
         pyro.set_rng_seed(0)
-        kernel = MixedGibbs(model, schedule=TREES)
+        kernel = MixedGibbs(model, schedule=schedule)
         kernel.setup(0)
         params = {"z": torch.zeros(30)}
         draws = []
