@@ -13,8 +13,12 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 
 gc.disable()  # until all is collected: what is imported and collected stays, and was looked through again and again
-# Of the second come the studies, of the third what tests share, the package `support`.
+# Of the second come the studies, of the third what tests share, the package `support`; of the others what the tests of
+# a folder share.
 sys.path += [str(_HERE / folder) for folder in ("tests/guard", "tutorials", "tests")]
+_SHARING = ("cli", "core/laws", "dependency_network", "fuzz", "inference/structure")
+_SHARING += tuple(f"log_linear/{folder}" for folder in ("constrained", "goodness", "laws"))
+sys.path += [str(_HERE / "tests" / folder) for folder in _SHARING]
 
 import offline  # noqa: E402
 import seed_shift  # noqa: E402

@@ -1,12 +1,6 @@
 """What every test of the commands shares."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
-
 from command_line import CommandLine
 
 from support.figures import no_figures

@@ -1,12 +1,6 @@
 """What the tests of interrupted runs share with those of the commands."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "cli"))
-
 from command_line import CommandLine
 
 from support.figures import no_figures

@@ -1,14 +1,8 @@
 """Structures that every test of the models runs over."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from pyro_hoim import Domain, InteractionHypergraph
-
-# Models and problems that the tests of a folder share.
-sys.path += [str(Path(__file__).parent / folder) for folder in ("constrained", "goodness", "laws")]
 
 CASES = {
     "empty domain": ([], [], True),

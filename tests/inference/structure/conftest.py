@@ -1,14 +1,12 @@
 """The Czech table with letters, and published numbers on it."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from pyro_hoim import InteractionHypergraph, load_table
 
-sys.path.append(str(Path(__file__).parent))  # for the modules that stand beside the tests
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "structure_posteriors.json").read_text(encoding="utf-8"))
 
 
