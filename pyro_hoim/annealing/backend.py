@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from .. import budgets
-from ..core.certificate import Certificate, certificate
-from ..core.partition import Cost, LogPartition, Sandwich, log_z_with_gradient
+from ..core.partition import Certificate, Cost, LogPartition, Sandwich, certificate, log_z_with_gradient
 from ..core.words import in_python
 from ..errors import ConvergenceWarning, out_of_reach
 from .mode_checks import THIN, Ends, Weighed, explored, first_to_weigh, weighed

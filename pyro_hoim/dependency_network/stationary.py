@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, gmres
 
-from ..core.certificate import state_text
+from ..core.partition import state_text
 from ..errors import (
     ConvergenceWarning,
     check_choice,

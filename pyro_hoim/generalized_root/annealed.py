@@ -17,8 +17,7 @@ from ..annealing.backend import METHOD, AnnealedBackend, constant
 from ..annealing.mode_checks import ModeRuns, root_distance
 from ..annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
 from ..checks import checked_sample_shape
-from ..core.certificate import state_text
-from ..core.partition import Cost, LogPartition
+from ..core.partition import Cost, LogPartition, state_text
 from ..core.words import in_python
 from ..errors import IntractableError, refused
 from .chains.draws import draw_independent, independent_log_partition

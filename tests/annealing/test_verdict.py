@@ -16,7 +16,7 @@ from pyro_hoim.annealing.mode_checks import explored, hamming, pick_modes, root_
 from pyro_hoim.annealing.runs import Traits, chosen_rows, resampled
 from pyro_hoim.annealing.weights import island_means, log_mean_lower_limit
 from pyro_hoim.core import LogPartition, Verdict
-from pyro_hoim.core.certificate import Certificate, certificate
+from pyro_hoim.core.partition import Certificate, certificate
 from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,

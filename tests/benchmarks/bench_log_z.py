@@ -23,7 +23,7 @@ from harness import CORES, MUSHROOM, Report, as_energy, grid_pairs, main, median
 
 from pyro_hoim.annealing import backend as verdict
 from pyro_hoim.annealing.backend import Checks
-from pyro_hoim.core.certificate import Certificate
+from pyro_hoim.core.partition import Certificate
 from pyro_hoim.datasets import load_adult, load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed

@@ -20,8 +20,7 @@ from ...checks import broadcast_shapes, check_dense, check_shape, checked_sample
 from ...errors import refused, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
-from ..certificate import state_text
-from ..partition import LogPartition
+from ..partition import LogPartition, state_text
 from .expansion import check_expandable, enumerated_states
 from .traces import refuse_traced
 

@@ -34,7 +34,7 @@ from ...errors import (
 )
 from ...log_linear.auto import Auto
 from ...log_linear.chains.connected import connectedness, joined_blocks
-from ...log_linear.chains.listing import Listing
+from ...log_linear.chains.inside import Listing
 from ...log_linear.laws.law import HierarchicalLogLinear, is_exact_for
 from ...runs.schedule import GibbsSchedule
 from ..runner import check_plates, is_discrete, sample_nodes

@@ -20,9 +20,8 @@ from ...annealing.mode_checks import ModeRuns, hamming
 from ...annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
 from ...annealing.weights import log_sum
 from ...checks import checked_sample_shape, is_transformed
-from ...core.certificate import state_text
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_model, log_z_with_gradient
+from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_model, log_z_with_gradient, state_text
 from ...core.words import in_python
 from ...data.frames import as_observations
 from ...data.observations import Observations
@@ -42,7 +41,7 @@ from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ..chains.choice import BlockChoice
 from ..chains.connected import Connectedness, connection_of
 from ..chains.gibbs import EngineName, GibbsChains
-from ..chains.listing import Listing
+from ..chains.inside import Listing
 from ..energy import LogLinearEnergy
 from ..exact.elimination import VariableElimination
 from ..exact.enumeration import Enumeration

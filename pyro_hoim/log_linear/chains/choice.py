@@ -16,7 +16,7 @@ from ...errors import InputError, IntractableError
 from ...runs.schedule import MAX_BLOCK_STATES, Blocks, GibbsSchedule
 from ...structure.elimination_order import block_buckets, bucket_cells
 from ...structure.hypergraph import InteractionHypergraph
-from .listing import Listing, Lists, listed_states
+from .inside import Listing, Lists, listed_states
 
 _logger = logging.getLogger("pyro_hoim")
 

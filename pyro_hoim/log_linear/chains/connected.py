@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from ...core.certificate import state_text
+from ...core.partition import state_text
 from ...runs.schedule import MAX_BLOCK_STATES, Blocks, GibbsSchedule
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
-from .listing import Codes, Flags, Listing, grown_states
+from .inside import Codes, Flags, Listing, grown_states
 
 # Possible states form a product over the connected components of the sets of variables that exclude combinations.
 # Chains with given blocks connect the product if and only if they connect the states of every component, in which two

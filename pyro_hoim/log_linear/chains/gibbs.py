@@ -17,8 +17,8 @@ from typing_extensions import override
 from ...budgets import check_cells
 from ...checks import check_exact_shape, check_finite, checked_floating
 from ...compute.engine import Engine, Record, Wanted, join_records
-from ...core.certificate import state_text
 from ...core.model import Chains, LogLinearModel
+from ...core.partition import state_text
 from ...core.words import in_python
 from ...errors import (
     ConvergenceWarning,
@@ -57,8 +57,7 @@ from ..energy import LogLinearEnergy
 from ..impossible import support_of
 from .choice import CHAINS, GROUPS, BlockChoice, choose_schedule
 from .connected import Connectedness, connectedness, joined_blocks
-from .inside import InsideChains
-from .listing import Listing, Lists, listed_states
+from .inside import InsideChains, Listing, Lists, listed_states
 
 # Which engine moves the chains.
 

@@ -19,7 +19,7 @@ from ...runs.schedule import MAX_BLOCK_STATES
 from ...structure.elimination_order import BlockBucket, block_buckets, first_fit
 from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ._tables_kernels import add_statistics, run
-from .listing import Lists, States
+from .inside import Lists, States
 
 # How the tables of a hypergraph are laid out for single-site and joint Gibbs updates.
 #

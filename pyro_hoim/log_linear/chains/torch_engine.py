@@ -18,7 +18,7 @@ from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...runs.schedule import MAX_BLOCK_STATES
 from ...structure.elimination_order import BlockBucket, block_buckets
 from ...structure.hypergraph import InteractionHypergraph, row_strides
-from .listing import Lists
+from .inside import Lists
 
 # Kernels that are launched together: CUDA graphs, where the device has them.
 

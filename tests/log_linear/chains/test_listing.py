@@ -11,7 +11,7 @@ import torch
 from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
 from pyro_hoim.inference import MixedGibbs
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear, VariableElimination
-from pyro_hoim.log_linear.chains.listing import Listing
+from pyro_hoim.log_linear.chains.inside import Listing
 from pyro_hoim.log_linear.impossible import support_of
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.testing import assert_exact_law, enumerate_codes, raises, required_draws

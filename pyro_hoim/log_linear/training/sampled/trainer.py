@@ -17,9 +17,8 @@ from ....annealing.backend import GAP, ONE_SIDED_NOTE, TEMPERED_NOTE, Weights, c
 from ....annealing.mode_checks import Weighed, hamming
 from ....annealing.runs import Run, Traits, chosen_rows, forward, reverse
 from ....annealing.weights import WeightEstimate, log_mean_weight
-from ....core.certificate import certificate
 from ....core.model import LogLinearModel
-from ....core.partition import LogPartition, Sandwich, Verdict
+from ....core.partition import LogPartition, Sandwich, Verdict, certificate
 from ....core.trainer import Loss, Margins, TrainingReport
 from ....data.observations import Observations
 from ....data.sources.sourced import held_rows
