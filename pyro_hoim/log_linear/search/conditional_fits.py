@@ -10,7 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, helmert
+from scipy.linalg import helmert
+from scipy.linalg.lapack import dposv
 from scipy.sparse import csc_array, csr_array
 
 Floats = NDArray[np.float64]
@@ -21,6 +22,8 @@ _CURVED = 1.1  # times what a step promised that it brings: on a parabola once, 
 _FLAT = 1e-3  # rows of information: a direction of an infinite estimate has less by then
 _FIRST, _STRENGTHS, _EVIDENCE_STEPS = 0.25, (0.02, 2.0), 3  # of ridges that rows choose
 _RANK = 1e-10  # of the largest eigenvalue
+_WRITTEN = 2**17  # entries of columns in patterns that are written out: products of more wait for memory
+_PRODUCTS_OF_PAIRS = 2**20  # of columns of patterns that cost no more than sums over pairs of cells
 _PRODUCTS, _NEARLY = 50, 1e-4  # of conjugate gradients: most, and the share of what a step gains that it may miss
 
 
@@ -34,7 +37,7 @@ def level_contrasts(cardinality: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Statistics of patterns and levels, which may be of less than full rank: products, never written out.
+    """Statistics of patterns and levels, which may be of less than full rank: products, of which few are written out.
 
     A table has columns (n, f) of its n cells; every pattern is in one of them. The tables of a part share contrasts
     (r, c) of the levels. The statistics of a part are the products of its columns and its contrasts, and its parameters
@@ -74,6 +77,22 @@ class Design:
         return csr_array(_entries(self.cells, weights), shape=(len(self.cells), int(self._ends[-1])))
 
     @cached_property
+    def _by_cell(self) -> csc_array:
+        """Cells by patterns."""
+        return self._places.T
+
+    @cached_property
+    def _written(self) -> Floats | None:
+        """The columns of all tables in every pattern (P, sum of f), where they are so few that this is faster."""
+        tables = [columns for tables, _ in self.parts for columns in tables]
+        if len(self.cells) * sum(columns.shape[1] for columns in tables) > _WRITTEN:
+            return None
+        parts = [columns[self.cells[:, t] - self._ends[t]] for t, columns in enumerate(tables)]
+        if self.weights is not None:
+            parts = [part * self.weights[:, t, None] for t, part in enumerate(parts)]
+        return np.concatenate(parts, 1)
+
+    @cached_property
     def _pairs(self) -> csc_array:
         """Pairs of cells of one pattern, half of a cell with itself, by patterns."""
         first, second = np.triu_indices(self.cells.shape[1])
@@ -96,13 +115,20 @@ class Design:
 
     def scores(self, parameters: Floats) -> Floats:
         """Sums of the statistics times parameters, (P, r)."""
-        by_cell: list[Floats] = []
+        by_part: list[Floats] = []
         at = 0
-        for tables, contrasts in self.parts:
-            for columns in tables:
-                end = at + columns.shape[1] * contrasts.shape[1]
-                by_cell.append(columns @ (parameters[at:end].reshape(-1, contrasts.shape[1]) @ contrasts.T))
-                at = end
+        for (num, count), (_, contrasts) in zip(self._shapes, self.parts, strict=True):
+            end = at + num * count
+            by_part.append(parameters[at:end].reshape(num, count) @ contrasts.T)
+            at = end
+        by_column = by_part[0] if len(by_part) == 1 else np.concatenate(by_part)
+        if self._written is not None:
+            return self._written @ by_column
+        by_cell, at = list[Floats](), 0
+        for columns in (columns for tables, _ in self.parts for columns in tables):
+            end = at + columns.shape[1]
+            by_cell.append(columns @ by_column[at:end])
+            at = end
         return self._places @ np.concatenate(by_cell)
 
     def image(self, totals: Floats, probs: Floats, parameters: Floats) -> Floats:
@@ -113,7 +139,8 @@ class Design:
 
     def totals(self, weights: Floats) -> Floats:
         """Sums of the statistics (q,) over cells with weights (P, r)."""
-        by_column, at = self._columns(self._places.T @ weights), 0
+        written, at = self._written, 0
+        by_column = self._columns(self._by_cell @ weights) if written is None else written.T @ weights
         sums: list[Floats] = []
         for (num, _), (_, contrasts) in zip(self._shapes, self.parts, strict=True):
             sums.append((by_column[at : at + num] @ contrasts).ravel())
@@ -128,14 +155,19 @@ class Design:
         one, other = np.triu_indices(num_levels - 1)
         means = probs @ every
         covariance = totals[:, None] * (probs @ (every[:, one] * every[:, other]) - means[:, one] * means[:, other])
-        size = int(self._ends[-1])
-        sums = (self._pairs @ covariance).reshape(size, size, -1)
-        by_column = self._columns(np.ascontiguousarray(self._columns(sums + sums.swapaxes(0, 1)).swapaxes(0, 1)))
-        # All contrasts of two columns beside each other, then those of the parts.
         places = np.empty((num_levels - 1, num_levels - 1), np.int64)
         places[one, other] = places[other, one] = np.arange(len(one))
-        wide = len(by_column) * (num_levels - 1)
-        result = by_column[:, :, places].swapaxes(1, 2).reshape(wide, wide)
+        # Sums of two columns, then all their contrasts beside each other, then those of the parts.
+        written, size = self._written, int(self._ends[-1])
+        if written is not None and written.size * written.shape[1] * len(one) < _PRODUCTS_OF_PAIRS:
+            sums = (written.T * covariance.T[:, None]) @ written
+            result = sums[places].transpose(2, 0, 3, 1)
+        else:
+            sums = (self._pairs @ covariance).reshape(size, size, -1)
+            sums = self._columns(np.ascontiguousarray(self._columns(sums + sums.swapaxes(0, 1)).swapaxes(0, 1)))
+            result = sums[:, :, places].swapaxes(1, 2)
+        wide = len(result) * (num_levels - 1)
+        result = result.reshape(wide, wide)
         if all(contrasts is every for _, contrasts in self.parts):
             return result
         return self._contrasted(self._contrasted(result, every).T, every)
@@ -260,11 +292,10 @@ def maximised(
         diagonal = np.einsum("ii->i", curvature)
         diagonal += ridge
         diagonal += _RANK * max(float(diagonal.max(initial=0.0)), _FLAT)
-        try:
-            factor = cho_factor(curvature, check_finite=False)
-            return np.asarray(cho_solve(factor, slope, check_finite=False)).astype(np.float64, copy=False)
-        except np.linalg.LinAlgError:  # rounding
-            return np.linalg.solve(curvature, slope).astype(np.float64, copy=False)
+        _, solved, status = dposv(curvature.T, slope, overwrite_a=True)
+        if status:  # not positive, by rounding
+            solved = np.linalg.solve(curvature, slope)
+        return np.asarray(solved, np.float64)
 
     solution, probs, value = _climbed(design, totals, seen, ridge, start, step, until)
     return Maximum(design, counts, solution, probs, value + float(solution @ (ridge * solution)) / 2, value)

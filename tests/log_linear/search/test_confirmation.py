@@ -11,6 +11,7 @@ from scipy.stats import binom, hypergeom
 
 from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
+from pyro_hoim.log_linear.search import conditional_fits
 from pyro_hoim.log_linear.search.conditional_fits import Design, evidence_strength, level_contrasts
 from pyro_hoim.log_linear.search.confirmation import lone_pairs
 from pyro_hoim.results.confirmation import Hypotheses, StepwiseSearch
@@ -342,7 +343,11 @@ def test_tests_of_older_files():
     assert found.z == np.inf and found.replaced_by == () and found.rise is None
 
 
-def test_information_of_products_is_that_of_statistics_written_out():
+@pytest.mark.parametrize(("written", "pairs"), [(0, 0), (2**20, 0), (2**20, 2**20)])
+def test_information_of_products_is_that_of_statistics_written_out(monkeypatch, written, pairs):
+    """By sparse products, by columns that are written out, and by pairs of these."""
+    monkeypatch.setattr(conditional_fits, "_WRITTEN", written)
+    monkeypatch.setattr(conditional_fits, "_PRODUCTS_OF_PAIRS", pairs)
     rng = np.random.default_rng(0)
     parts: list[Design] = []
     columns: list[np.ndarray] = []
