@@ -45,7 +45,6 @@ _LOSS_ERROR = 0.01  # of log Z, with 100 variables; it grows as the spread of th
 _SEARCH_DAMPING, _FINAL_DAMPING, _CHOSEN_DAMPING = 3e-3, 1e-3, 5e-4
 _FINAL_BUDGET = 2**26  # sweeps of a run of the last estimate of log Z
 _CELLS_PER_ROUND = 4e9  # look-ups of all candidates of a round
-_STATES_PER_ROW = 64  # of margins that candidates are scored by: then the error is that of the rows
 _END = 4  # part of the iterations that the last fit goes on for with all chains
 
 
@@ -205,10 +204,10 @@ def checked_recipe(
     rounds = (2, 2 if trainer == "sampled" else 4)
     if evidence_rounds is not None:
         rounds = (evidence_rounds, evidence_rounds)
-    # As many states as rows and candidates ask for and allow, fewer chains and larger errors for wide rows.
+    # As many states as the number of candidates allows, fewer chains and larger errors for wide rows.
     varying = sum(n > 1 for n in rows.domain.cardinalities)
     candidates = sum(math.comb(varying, k) for k in range(2, min(3, max_order) + 1))
-    states = int(max(20_000, min(_STATES_PER_ROW * rows.total_count, 1_000_000, _CELLS_PER_ROUND / max(1, candidates))))
+    states = int(min(1_000_000, max(20_000, _CELLS_PER_ROUND / max(1, candidates))))
     width = len(rows.domain) / _WIDE
     factor, error = max(1, min(4, int(1 / max(width, 0.1)))), _LOSS_ERROR * math.sqrt(max(1.0, width))
     goes_on = len(rows.domain) >= _MANY
