@@ -238,13 +238,6 @@ def find_log_z(law: BoltzmannMachine, seed: int, progress: bool) -> LogPartition
         return annealed(law, AnnealedImportance(seed=seed, schedule=COLOURS, progress=progress))
 
 
-def independent_shares(rows: Observations) -> list[float]:
-    """Share of level 1 of every column, half a row added to each level."""
-    ones = (rows.codes == 1).double().T @ rows.counts
-    known = (rows.codes >= 0).double().T @ rows.counts
-    return ((ones + 0.5) / (known + 1)).tolist()
-
-
 def score_machine(
     law: BoltzmannMachine, data: Observations, log_z: LogPartition, shares: Sequence[float] | None
 ) -> Scores:
@@ -331,7 +324,10 @@ class MachinePlan(LabelledPlan):
             run=RunOptions(request.checkpoint / "machine.safetensors", request.resume, request.progress),
         )
         # Log Z once, for the scores of all parts.
-        shares = independent_shares(rows)
+        # Share of level 1 of every column, half a row added to each level
+        ones = (rows.codes == 1).double().T @ rows.counts
+        known = (rows.codes >= 0).double().T @ rows.counts
+        shares = ((ones + 0.5) / (known + 1)).tolist()
         log_z = find_log_z(result.law, request.seed, request.progress)
         target = asked["target"]
 

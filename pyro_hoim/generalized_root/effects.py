@@ -559,13 +559,9 @@ def _record(what: str, levels: str, estimate: float, centre: float, error: float
     low, high = limits(np.array([estimate]), np.array([centre]), np.array([error]), level)
     values = {"estimate": estimate, "lower": float(low[0]), "upper": float(high[0]), "unpenalised": centre}
     if what != DIFFERENCE:
-        values = {name: _exp(value) for name, value in values.items()}
+        values = {name: (math.inf if value >= 709 else math.exp(value)) for name, value in values.items()}
     is_shrunk = abs(estimate - centre) > _SHRUNK * error
     return {"levels": levels, "effect": what, "std_error": error, **values, "is_shrunk": is_shrunk}
-
-
-def _exp(value: float) -> float:
-    return math.inf if value >= 709 else math.exp(value)
 
 
 def _kind(family: NodeFamily) -> tuple[str, bool]:

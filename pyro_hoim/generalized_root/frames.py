@@ -163,7 +163,11 @@ class RootColumn:
             variable = Variable(self.name, self.levels)
             codes = encode_column(self.name, cells, variable=variable, missing_values=(), where=row_position)[1]
             return np.eye(len(self.levels))[codes] if self.is_category else codes[:, None].astype(np.float64)
-        numbers = _numbers_of(self.name, cells)
+        # Numbers of a column without missing cells; text is refused with its row
+        numbers = to_numbers(cells.reset_index(drop=True)).to_numpy(dtype=float, na_value=np.nan)
+        if (unknown := np.isnan(numbers)).any():
+            row = int(np.argmax(unknown))
+            raise out_of_range(f"{row_position(row)}, column {self.name!r}", "a number", cells.iloc[row])
         _check_support(self.name, self.family, numbers)
         return numbers[:, None] - self.origin
 
@@ -759,15 +763,6 @@ def _check_complete(cells: Mapping[str, pd.Series]) -> None:
         shown = ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
         hint = "fill them, leave these rows out, such as frame.dropna(), or leave the columns out by exclude="
         raise MissingDataError(f"missing cells in {shown}", argument="data", hint=hint)
-
-
-def _numbers_of(name: str, cells: pd.Series) -> NDArray[np.float64]:
-    """Numbers of a column without missing cells; text is refused with its row."""
-    numbers = to_numbers(cells.reset_index(drop=True)).to_numpy(dtype=float, na_value=np.nan)
-    if (unknown := np.isnan(numbers)).any():
-        row = int(np.argmax(unknown))
-        raise out_of_range(f"{row_position(row)}, column {name!r}", "a number", cells.iloc[row])
-    return numbers
 
 
 def _check_support(name: str, family: NodeFamily, numbers: NDArray[np.float64]) -> None:

@@ -238,7 +238,9 @@ class Analysis(Study[TablePart]):
         """Posteriors as ``posterior.nc`` and ``posterior-<name>.nc``, and that over structures."""
         for model in self.models:
             if model.posterior is not None:
-                _leave_out_dates(model.posterior.data)
+                # Take the time of its making out of a posterior of ArviZ, so that equal runs are equal
+                for group in _groups(model.posterior.data):
+                    group.attrs.pop("created_at", None)
                 for ending in self._endings(model):
                     with draft_of(folder / f"posterior{ending}.nc") as draft:
                         _reserve(draft, model.posterior.data)
@@ -324,12 +326,6 @@ def _groups(data: Any) -> list[Any]:
     """Groups of a posterior of ArviZ, of either generation."""
     names: Any = data.groups() if callable(data.groups) else data.groups
     return [data[name] for name in names]
-
-
-def _leave_out_dates(data: Any) -> None:
-    """Take the time of its making out of a posterior of ArviZ, so that equal runs are equal."""
-    for group in _groups(data):
-        group.attrs.pop("created_at", None)
 
 
 def _reserve(place: Path, data: Any) -> None:

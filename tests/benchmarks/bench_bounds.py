@@ -1,6 +1,6 @@
 """Bounds of log Z: their width and time beside weighted mini-buckets of pygms 0.4.1, and estimates from them.
 
-python tests/benchmarks/bench_bounds.py [--append] [bounds | grids | estimates | small | fits] [OPTIONS]
+python tests/benchmarks/bench_bounds.py [--append] [bounds | grids | estimates | fits] [OPTIONS]
 
 pygms runs in an environment of its own, made on first use (pip install pygms), or by the Python that
 PYRO_HOIM_PEER_PYGMS names. Problems of UAI come as those of bench_uai.py do.
@@ -265,32 +265,6 @@ def estimates(pattern="", passes=10, draws=2**17):
                 f"{run['seconds']:.1f}",
                 f"{run['elapsed']:.1f}",
             )
-    return report.lines()
-
-
-@part("Bounds of small models beside exact log Z")
-def small(cases=300):
-    """Random models of 8 variables of 1 to 3 levels, in one of three a tenth of the cells impossible: bounds hold."""
-    report = Report("models|outside the bounds|largest width|mean width|estimates outside their limits of 0.95")
-    outside, missed, widths = 0, 0, list[float]()
-    warmed()
-    for seed in range(cases):
-        rng = np.random.default_rng(seed)
-        cards = rng.integers(1, 4, 8).tolist()
-        scopes = [(v,) for v in range(8)] + subsets(rng, 8, 2, 10) + subsets(rng, 8, 3, 4 * (seed % 2))
-        tables = [(s, (0.3 + seed / 100) * rng.standard_normal([cards[v] for v in s])) for s in scopes]
-        model = as_energy((cards, tables), torch.float64)
-        if seed % 3 == 0:
-            model.tables[torch.from_numpy(rng.random(len(model.tables)) < 0.1)] = -math.inf
-        exact = float(VariableElimination().log_partition(model).value)
-        cells, passes = int(rng.choice([27, 36, 81])), int(rng.integers(1, 9))
-        found = MiniBuckets(max_cells=cells, passes=passes).log_partition(model)
-        sampled = BucketImportance(max_cells=cells, passes=passes, seed=seed).log_partition(model)
-        outside += not float(found.lower) <= exact <= float(found.upper)
-        missed += not float(sampled.lower) <= exact <= float(sampled.upper)
-        if math.isfinite(exact):
-            widths.append(float(found.upper - found.lower))
-    report.row(cases, outside, f"{max(widths):.3g}", f"{np.mean(widths):.3g}", missed)
     return report.lines()
 
 

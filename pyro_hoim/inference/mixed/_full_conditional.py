@@ -77,14 +77,6 @@ class Program:
             raise refused("model", problem, "write the choice with torch.where or poutine.mask", code="no-method")
         return trace
 
-    def num_dims(self, values: Mapping[str, torch.Tensor]) -> int:
-        """Batch dimensions that the program uses, plates or not."""
-        dims = [0]
-        for node in sample_nodes(self.run(values)).values():
-            dims.append(len(node["fn"].batch_shape))
-            dims += [-frame.dim for frame in node["cond_indep_stack"] if frame.vectorized]
-        return max(dims)
-
 
 class DiscreteMoves:
     r"""Draws every discrete site of a program from its full conditionals, one block after the other.
@@ -120,7 +112,12 @@ class DiscreteMoves:
             for position, site in enumerate(sites)
         }
         self._dependence, self._is_parallel = dependence, is_parallel
-        self._num_dims = program.num_dims(values)
+        # Batch dimensions that the program uses, plates or not
+        dims = [0]
+        for node in sample_nodes(program.run(values)).values():
+            dims.append(len(node["fn"].batch_shape))
+            dims += [-frame.dim for frame in node["cond_indep_stack"] if frame.vectorized]
+        self._num_dims = max(dims)
         self._relevant: dict[str, frozenset[str]] = {}
         self._chains: dict[str, GibbsChains] = {}
         self._num_sweeps = 0

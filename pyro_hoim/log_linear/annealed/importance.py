@@ -79,13 +79,6 @@ def single_terms(hypergraph: InteractionHypergraph, tables: torch.Tensor) -> tor
     return terms.masked_fill_(torch.isneginf(terms), 0.0)  # impossible levels are not the reference's to leave out
 
 
-def reference_normaliser(hypergraph: InteractionHypergraph, reference: torch.Tensor) -> torch.Tensor:
-    """Log normalising constant (*batch) of the product law with log weights (*batch, sum of cardinalities)."""
-    levels = _layout(hypergraph)[2].to(reference.device)
-    padded = torch.nn.functional.pad(reference, (0, 1), value=-math.inf)
-    return log_sum(padded[..., levels])[..., 0].sum(-1)
-
-
 def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch.Tensor:
     r"""Log weights of all levels from the data's marginals, a reference for :class:`AnnealedImportance`.
 
@@ -236,7 +229,10 @@ class AnnealedLogLinear:
     def _normaliser(self, reference: torch.Tensor) -> torch.Tensor:
         """Log normalising constants (..., B) of product laws (..., B, levels), restricted to the possible states."""
         if self.inside is None:
-            return reference_normaliser(self.energy.hypergraph, reference)
+            # Log normalising constant (*batch) of the product law with log weights (*batch, sum of cardinalities)
+            levels = _layout(self.energy.hypergraph)[2].to(reference.device)
+            padded = torch.nn.functional.pad(reference, (0, 1), value=-math.inf)
+            return log_sum(padded[..., levels])[..., 0].sum(-1)
         return replace(self.inside, log_weights=reference).log_normaliser
 
     @property

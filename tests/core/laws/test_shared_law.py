@@ -96,7 +96,8 @@ def test_validation_is_the_laws_own_or_the_setting_of_the_moment(make, cls, insi
         assert law._validate_args is True
         with pyro.validation_enabled(False), pytest.raises(InputError, match="value"):
             law.log_prob(wrong)
-    assert loose.expand([2])._validate_args is False
+    for law in (loose.expand([2]), pickle.loads(pickle.dumps(loose)), copy.copy(loose), copy.deepcopy(loose)):
+        assert law._validate_args is False
     for law in (open_ended, open_ended.expand([2])):
         assert "_validate_args" not in vars(law)
         for setting in (True, False):

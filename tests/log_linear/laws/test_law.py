@@ -1,7 +1,6 @@
 """HierarchicalLogLinear against brute force over all states."""
 
 import copy
-import io
 import itertools
 import math
 import pickle
@@ -369,23 +368,6 @@ def test_balanced_theta_is_left_alone_by_the_cache():
 
 
 # Copies
-
-
-@pytest.mark.parametrize("is_used", [False, True])
-def test_pickle_copy_and_save(hypergraph, is_used):
-    law = law_of(hypergraph, 1, validate_args=False).expand(torch.Size([3]))
-    value = law.sample()
-    if is_used:
-        law.log_prob(value)
-    buffer = io.BytesIO()
-    torch.save(law, buffer)
-    buffer.seek(0)
-    loaded = torch.load(buffer, weights_only=False)
-    for other in (pickle.loads(pickle.dumps(law)), copy.copy(law), copy.deepcopy(law), loaded):
-        assert other.batch_shape == law.batch_shape
-        assert other._validate_args is False
-        assert torch.equal(other.log_prob(value), law.log_prob(value))
-        assert other.hypergraph == law.hypergraph
 
 
 def test_copies_are_independent_and_may_have_a_graph():
