@@ -330,16 +330,16 @@ LEARN_MB = 2000
 
 
 def learn_figures(path):
-    """Peaks and processor times of one process that reads a table as a frame and learns a model of it."""
+    """Peaks and processor times of a process that reads a table as a frame and learns a model of it, step by step."""
     import pyro_hoim as hoim
 
     hoim.learn(pd.read_parquet(path).iloc[:2000, :10])  # the kernels belong to the imports
-    imports, start = peak_mb(), time.process_time()
+    steps = {"imports": (peak_mb(), time.process_time())}
     rows = hoim.Observations.from_pandas(pd.read_parquet(path))
-    read, middle = peak_mb(), time.process_time()
+    steps["frame to rows"] = peak_mb(), time.process_time()
     learned = hoim.learn(rows)
-    interactions = learned.structure.hypergraph.num_interactions
-    return imports, read, middle - start, peak_mb(), time.process_time() - middle, interactions
+    name = f"learn: {learned.structure.hypergraph.num_interactions} interactions"
+    return steps | {name: (peak_mb(), time.process_time())}
 
 
 @part("Memory of learn")
@@ -349,7 +349,13 @@ def learn(number=10**6, columns=100, suffixes=("parquet", "csv"), limit=3600.0):
     The table is that of ``rows``. Its frame is learned from in one process, and the command reads it from a file of
     every kind, splits the rows, scores all parts and writes the report. Peaks are those of whole processes.
     """
-    report = Report("process|MB|processor s|found")
+    report = Report("process|MB|processor s|problem")
+
+    def show(name, peak, seconds, problem=""):
+        is_beyond = peak is None or peak > LEARN_MB
+        shown = "" if peak is None else f"{peak:.0f}"
+        report.row(name, shown, f"{seconds:.1f}", f"{problem} {BEYOND * is_beyond}".strip())
+
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder), number, columns)
         table = pd.concat([pd.read_parquet(path) for path in sorted(Path(folder).iterdir())])
@@ -358,15 +364,11 @@ def learn(number=10**6, columns=100, suffixes=("parquet", "csv"), limit=3600.0):
         if "csv" in files:
             table.to_csv(files["csv"], index=False)
         del table
-        imports, read, reading, peak, seconds, interactions = apart(learn_figures, str(files["parquet"]))
-        report.row("imports", f"{imports:.0f}", "", "")
-        report.row("frame to rows", f"{read:.0f}", f"{reading:.1f}", "")
-        report.row("learn", f"{peak:.0f}{BEYOND * (peak > LEARN_MB)}", f"{seconds:.1f}", f"{interactions} interactions")
+        for name, (peak, seconds) in apart(learn_figures, str(files["parquet"])).items():
+            show(name, peak, seconds)
         for suffix in suffixes:
             words = ["learn", str(files[suffix]), "--out", str(Path(folder, f"of {suffix}"))]
-            peak, seconds, problem = measured(words, limit)
-            shown = "" if peak is None else f"{peak:.0f}{BEYOND * (peak > LEARN_MB)}"
-            report.row(f"pyro-hoim learn, {suffix}", shown, f"{seconds:.1f}", problem)
+            show(f"pyro-hoim learn, {suffix}", *measured(words, limit))
     return report.lines()
 
 

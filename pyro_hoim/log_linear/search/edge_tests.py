@@ -111,7 +111,8 @@ class EdgeTester:
 
     def __init__(self, rows: Observations, *more: Observations) -> None:
         parts = [held_rows(part) for part in (rows, *more)]
-        every = Observations.concatenated(parts)
+        is_whole = len(parts) == 1 and parts[0].has_whole_counts  # their distinct rows may be known already
+        every = parts[0] if is_whole else Observations.concatenated(parts)
         if not every.has_whole_counts:  # fractions of every kind are weights of one observation each
             every = Observations(every.domain, every.narrow, every.counts, True, every.squares).in_effective_rows()
         self._rows = every.unique()
