@@ -10,6 +10,7 @@ import types
 from pathlib import Path
 
 import pytest
+from numba import njit
 from numba.core import event
 from numba.core.registry import CPUDispatcher
 
@@ -72,16 +73,16 @@ def test_whatever_python_calls_has_an_entry():
 
 def fresh(name):
     """A kernel of the library without its cache."""
-    return _jit.njit(getattr(_merge_kernels, name).py_func)
+    return njit(getattr(_merge_kernels, name).py_func)
 
 
 def test_the_compilation_of_a_kernel_is_recorded(monkeypatch):
     def compile_some():
         fresh("merge_wins")(1.0, 1.0, 1.0, 1.0, 1.0)
-        _jit.njit(lambda x: x + 1)(1)  # of another program
+        njit(lambda x: x + 1)(1)  # of another program
         nowhere = types.FunctionType((lambda x: x + 2).__code__, {"__name__": None})  # as generated code may be
         assert nowhere.__module__ is None
-        assert _jit.njit(nowhere)(1) == 3
+        assert njit(nowhere)(1) == 3
 
     monkeypatch.setattr(compilation, "_PARTS", {"some": compile_some})
     assert compilation._compile(["some"]) == ["pyro_hoim.dependency_network.learn._row_kernels.merge_wins"]
@@ -90,7 +91,7 @@ def test_the_compilation_of_a_kernel_is_recorded(monkeypatch):
 def test_one_line_tells_of_compilation_and_only_of_ours(caplog):
     notice = _jit.CompilationNotice()
     with caplog.at_level(logging.WARNING, "pyro_hoim"), event.install_listener("numba:compile", notice):
-        _jit.njit(lambda x: x + 1)(1)
+        njit(lambda x: x + 1)(1)
         assert not notice.is_given
         for _ in range(2):
             fresh("merge_wins")(1.0, 1.0, 1.0, 1.0, 1.0)

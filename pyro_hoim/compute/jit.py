@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numba
 from numba.core import event
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, Flags
+from typing_extensions import override
 
 __all__ = ["njit", "write"]  # kernels take them from here, so that the notice is registered
 
@@ -16,24 +22,88 @@ NOTICE = (
 )
 
 
-def njit(function: Any = None, **options: Any) -> Any:
-    """Numba's ``njit``, without the code that nothing calls: pointers for C, and entries from Python.
+class _LinkedCode(JITCodeLibrary):
+    """Code that is linked into that of its callers, and is optimised and made machine code there alone."""
 
-    Options with ``cache=True`` and a public name are of a function that Python calls; others are of functions that are
-    called by compiled ones alone, and Python must not call them.
+    @property
+    @override
+    def codegen(self) -> Any:
+        """Who would set the address of an environment, of which code that is not loaded has none."""
+        return SimpleNamespace(set_env=lambda name, env: None)  # noqa: ARG005
+
+    @override
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0
+
+    def _optimize_final_module(self) -> None:
+        """Nothing to do."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+class _Flags(Flags):
+    """Flags that are equal where what is passed on to callees is.
+
+    Numba compiles its own functions anew for every set of flags of a caller, and compares these often.
     """
-    if function is not None:
-        return numba.njit(function)
 
-    def compiled(function: Any) -> Any:
-        is_inner = not options.get("cache") or function.__name__.startswith("_")
-        options_of_all: dict[str, Any] = {"no_cfunc_wrapper": True, "no_cpython_wrapper": is_inner, **options}
-        return numba.njit(**options_of_all)(function)
+    @override
+    def __eq__(self, other: object) -> bool:
+        passed_on = attrgetter("nrt", "error_model", "fastmath", "forceinline")
+        return isinstance(other, Flags) and passed_on(self) == passed_on(other)
 
-    return compiled
+    __hash__ = Flags.__hash__
 
 
-@njit(nogil=True)
+class _Compiler(Compiler):
+    """Numba's compiler of functions that Python calls."""
+
+    @override
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.state.flags = _Flags(self.state.flags)
+
+
+class _LinkingCompiler(_Compiler):
+    """The compiler of functions that compiled ones alone call."""
+
+    @override
+    def define_pipelines(self) -> Any:
+        state = self.state
+        if state.library is None:
+            state.library = _LinkedCode(state.targetctx.codegen(), state.func_id.func_qualname)
+        return super().define_pipelines()
+
+
+ALONE: Any = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+    "no_cpython_wrapper": True,
+    "pipeline_class": _Compiler,
+}
+"""Options of functions that compiled ones alone call, and that are optimised before they are linked into these."""
+
+LINKED: Any = {**ALONE, "pipeline_class": _LinkingCompiler}
+"""The same of functions that are optimised with their callers alone, which takes less time."""
+
+
+def njit(function: Any = None, **options: Any) -> Any:
+    """Numba's ``njit`` for the kernels of this library, without the code that nothing calls.
+
+    Functions with ``cache=True`` are those that Python calls. Others are called by compiled ones alone, and Python must
+    not call them.
+    """
+    if function is None:
+        return partial(njit, **options)
+    settings: Any = {**ALONE, "no_cpython_wrapper": False} if options.get("cache") else LINKED
+    return cast(Any, numba.njit)(**{**settings, **options})(function)
+
+
+@njit
 def write(target: Any, source: Any) -> None:
     """The entries of a source (n,) over the first n of a target (at least n,).
 

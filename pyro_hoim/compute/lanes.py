@@ -10,7 +10,7 @@ References:
     Steele, Doug Lea and Christine Flood, Fast splittable pseudorandom number generators, 2014 (splitmix64).
 """
 
-# ruff: noqa: ARG001, PLW0108 (hooks of the compiler have fixed signatures)
+# ruff: noqa: ARG001 (hooks of the compiler have fixed signatures)
 # pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportUnusedFunction=false
 # pyright: reportCallIssue=false
 
@@ -31,7 +31,7 @@ from numba.extending import overload
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from .jit import njit
+from .jit import ALONE, njit
 
 LANES = 16
 """The width of every tile is a multiple of this, so that inner loops of this length need no remainder."""
@@ -122,7 +122,7 @@ def lane_seeds(seed: int, num_groups: int, num_chains: int, width: int) -> NDArr
     return np.ascontiguousarray(words.reshape(4, num_groups * per_group, width))
 
 
-@njit(nogil=True, error_model="numpy", inline="always")
+@njit(forceinline=True)
 def fill_uniform(r0, r1, r2, r3, u):
     """One draw of xoshiro128+ per lane: u (lanes,) float32 in (0, 1), the middles of 2^23 equal intervals."""
     for b in range(u.shape[0]):
@@ -138,7 +138,7 @@ def fill_uniform(r0, r1, r2, r3, u):
         u[b] = np.float32(np.int32(r >> np.uint32(9))) * np.float32(2.0**-23) + np.float32(2.0**-24)
 
 
-@njit(nogil=True, error_model="numpy", inline="always")
+@njit(forceinline=True)
 def fill_uniform64(r0, r1, r2, r3, u):
     """Two draws of xoshiro128+ per lane: u (lanes,) float64 in (0, 1), the middles of 2^52 equal intervals."""
     # Two steps of the generator: the high and the low bits of the number.
@@ -172,11 +172,9 @@ def fill(r0, r1, r2, r3, u):
     raise NotImplementedError
 
 
-@overload(fill, inline="always")
+@overload(fill, jit_options=ALONE | {"forceinline": True})
 def _fill(r0, r1, r2, r3, u):
-    if u.dtype == types.float32:
-        return lambda r0, r1, r2, r3, u: fill_uniform(r0, r1, r2, r3, u)
-    return lambda r0, r1, r2, r3, u: fill_uniform64(r0, r1, r2, r3, u)
+    return (fill_uniform if u.dtype == types.float32 else fill_uniform64).py_func
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}  # of a process: threads of a parent do not survive a fork

@@ -24,6 +24,8 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, overload, register_model
 
+from .jit import LINKED
+
 LANES = 32
 """Lanes of a vector: several registers, so that weights are loaded once for many lanes and latencies overlap."""
 
@@ -243,7 +245,7 @@ def widen(value):
     raise NotImplementedError
 
 
-@overload(widen)
+@overload(widen, jit_options=LINKED)
 def _widen(value):
     if value.dtype == types.float32:
         return lambda value: _widen_float(value)
@@ -293,7 +295,7 @@ def exp_negative(z):
     raise NotImplementedError
 
 
-@overload(exp_negative, jit_options={"forceinline": True, "nogil": True, "error_model": "numpy"})
+@overload(exp_negative, jit_options=LINKED | {"forceinline": True})
 def _exp_negative(z):
     if z.dtype == types.float32:
 

@@ -8,7 +8,7 @@ from ..compute.jit import njit
 from ..compute.vectors import bit_count
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def count_bits(bits, counts, planes, first, members, variables, cards, begin, step, total):
     """Put the counts of the cells of every ``step``-th set from ``begin`` into total.
 

@@ -23,7 +23,7 @@ Ints = NDArray[Any]
 _TILE = 2048
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def count_cells(codes: Ints, counts: Ints, sizes: Ints, members: Ints, ends: Ints, starts: Ints, out: Ints) -> None:
     """Add the rows to the tables of many sets.
 
@@ -69,7 +69,7 @@ def count_cells(codes: Ints, counts: Ints, sizes: Ints, members: Ints, ends: Int
                     out[base + prefix[i] * size + column[first + i]] += 1
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def mark_values(positions: Ints, seen: Ints) -> None:
     """Set seen[v] of every position v (n,); -1 for missing cells."""
     for i in range(len(positions)):
@@ -82,7 +82,7 @@ def mark_values(positions: Ints, seen: Ints) -> None:
 # cells that it could have, because no buffer is longer than (distinct rows) x (largest cardinality).
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def cell_sums(columns: Ints, counts: Floats, cardinalities: Ints, sets: Ints, out: Floats) -> None:
     """Per set: the sum of c log c over the cells, and the number of those that are occupied.
 

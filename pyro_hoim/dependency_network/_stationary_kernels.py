@@ -19,7 +19,7 @@ Ints = NDArray[Any]
 _PANEL = 64
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def update_node(law: Floats, table: Floats, levels: int, stride: int) -> None:
     """Replace a law by its m-projection, the mass of every fibre times the node's table, in place."""
     block = levels * stride
@@ -32,7 +32,7 @@ def update_node(law: Floats, table: Floats, levels: int, stride: int) -> None:
                 law[x] = mass * table[x]
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def mix_updates(law: Floats, tables: Floats, levels: Ints, strides: Ints, weights: Floats) -> Floats:
     """Weighted mean of the m-projections of a law onto all nodes: one step of the random scan."""
     result = np.zeros_like(law)
@@ -50,7 +50,7 @@ def mix_updates(law: Floats, tables: Floats, levels: Ints, strides: Ints, weight
     return result
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def eliminate_panel(matrix: Floats, low: int, high: int) -> None:
     """Take the states ``low`` to ``high - 1`` out of a chain of ``high`` states, the last one first, in place.
 
@@ -70,7 +70,7 @@ def eliminate_panel(matrix: Floats, low: int, high: int) -> None:
                     matrix[i, c] += share * matrix[j, c]
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def laws_of_visits(matrix: Floats) -> Floats:
     """Stationary law from the expected visits above the diagonal of an eliminated chain."""
     n = len(matrix)

@@ -9,7 +9,7 @@ from ..compute.vectors import bit_count
 _ONE = np.uint64(1)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _listed(row, numbers):
     """Write the positions of the bits that are set; their number."""
     count = 0
@@ -23,7 +23,7 @@ def _listed(row, numbers):
     return count
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _fill(graph, v, clique, numbers):
     """Pairs of neighbours of ``v`` that are not joined; those in ``clique`` are known to be."""
     row = graph[v]
@@ -39,7 +39,7 @@ def _fill(graph, v, clique, numbers):
     return across + (pairs - count) // 2
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def order_of_least_fill(pairs, cards, ties, most, order):
     """Write an order of least fill-in, then smallest table, most levels and least tie; cells of the largest table.
 

@@ -10,11 +10,11 @@ spares the test for negative ones.
 
 import numpy as np
 
-from ...compute.jit import njit
+from ...compute.jit import ALONE, njit
 from ...compute.lanes import fill
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(**ALONE, forceinline=True)
 def _walk(x, code, nodes, depth):
     """Lead all lanes from the nodes in ``nodes`` to their leaves, one question at a time."""
     one = np.uint64(1)
@@ -30,7 +30,7 @@ def _walk(x, code, nodes, depth):
             break
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(**ALONE, forceinline=True)
 def _level(cuts, others, first, levels, u):
     """A level of the law that begins at ``first``, from one uniform number."""
     scaled = u * cuts.dtype.type(levels)
@@ -41,7 +41,7 @@ def _level(cuts, others, first, levels, u):
     return slot if scaled - cuts.dtype.type(slot) < cuts[at] else others[at]
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(**ALONE, forceinline=True)
 def _count(x, edges, num_kept, counts):
     """Add one to the cell of every edge that each of the first lanes is in."""
     first, member, variables, strides = edges
@@ -53,7 +53,7 @@ def _count(x, edges, num_kept, counts):
             counts[cell] += 1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def run(tiles, random, num_chains, work, program, drawn, picks, path, edges, counts, codes):
     """Make updates in the tiles work = (first, end, step), states (tiles, d + 1, width), and note what is asked for.
 

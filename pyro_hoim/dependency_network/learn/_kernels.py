@@ -57,21 +57,21 @@ class Leaves(NamedTuple):
     free: Array
 
 
-@njit(nogil=True)
+@njit
 def _pop(stack: Array) -> Any:
     """Take the last entry."""
     stack[0] -= 1
     return stack[stack[0] + 1]
 
 
-@njit(nogil=True)
+@njit
 def _push(stack: Array, value: Any) -> None:
     """Add an entry."""
     stack[0] += 1
     stack[stack[0]] = value
 
 
-@njit(nogil=True)
+@njit
 def _add(
     levels: Array, columns: Columns, x: Array, rows: Array, shares: Array, begin: Any, end: Any, counts: Array,
     sign: Any,
@@ -84,7 +84,7 @@ def _add(
         add_levels(levels, ids, x, rows, shares, begin, end, sign)
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _fill(leaves: Leaves, slot: Any, counts: Array, begin: Any, end: Any, table: Array) -> None:
     """Make a leaf of counts and a range of rows."""
     leaves.totals[slot] = fill_counts(leaves.counts[slot], counts)
@@ -94,7 +94,7 @@ def _fill(leaves: Leaves, slot: Any, counts: Array, begin: Any, end: Any, table:
     leaves.held[slot] = -1
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _rate(leaves: Leaves, new: Array, levels: Array, columns: Columns, costs: Costs) -> None:
     """Best splits of new leaves."""
     held, gains = leaves.held, leaves.gains
@@ -105,7 +105,7 @@ def _rate(leaves: Leaves, new: Array, levels: Array, columns: Columns, costs: Co
             rate_splits(levels[held[c]], leaves.entropies[c], columns, costs, gains[c], leaves.columns[c])
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _best_split(leaves: Leaves, num_leaves: Any, kind_sizes: Array, costs: Costs) -> tuple[float, int, int]:
     """Change of cost, leaf and column of the cheapest split; of equal ones the earlier leaf, then column."""
     order, gains, columns, penalties, tolerance = (
@@ -125,7 +125,7 @@ def _best_split(leaves: Leaves, num_leaves: Any, kind_sizes: Array, costs: Costs
     return best, chosen, column
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _fill_lossless(
     leaves: Leaves, num_leaves: Any, num_lossless: Any, spare: Array, stops: Array, counts: Array, table: Array
 ) -> None:
@@ -143,7 +143,7 @@ def _fill_lossless(
         _fill(leaves, slot, counts[slot], stops[slot - 1] if slot else 0, stops[slot], table)
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _longer(steps: Array, deltas: Array) -> tuple[Array, Array]:
     """Room for twice as many steps."""
     number = steps.shape[0]
@@ -155,7 +155,7 @@ def _longer(steps: Array, deltas: Array) -> tuple[Array, Array]:
     return more, longer
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _packed(leaves: Leaves, num_leaves: Any, pool: Array, shares: Array, needed: Any) -> tuple[Array, Array, Any]:
     """The rows of the leaves in a pool with room for as many again and those needed, and their end."""
     order, begin, end = leaves.order, leaves.begin, leaves.end
@@ -174,7 +174,7 @@ def _packed(leaves: Leaves, num_leaves: Any, pool: Array, shares: Array, needed:
     return wider, wider_shares, used
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _more_levels(levels: Array, spare: Array, widest: Any) -> tuple[Array, Array]:
     """Room for twice as many counts of levels and those of one split."""
     former = levels.shape[0]
@@ -189,7 +189,7 @@ def _more_levels(levels: Array, spare: Array, widest: Any) -> tuple[Array, Array
     return more, more_spare
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _merge_levels(
     leaves: Leaves, low: Any, high: Any, c: Any, levels: Array, spare: Array, columns: Columns, x: Array, pool: Array,
     shares: Array, least_rise: Any,
@@ -216,7 +216,7 @@ def _merge_levels(
         levels_of[c] = levels_of[high]
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _merge_rows(
     leaves: Leaves, low: Any, high: Any, c: Any, pool: Array, shares: Array, pool_end: Any, spare_rows: Array,
     spare_weights: Array, seen: Array, is_exact: Any, has_bits: Any,
@@ -252,7 +252,7 @@ def _merge_rows(
     return pool_end + length
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _split(
     leaves: Leaves, chosen: Any, column: Any, columns: Columns, x: Array, levels: Array, pool: Array, shares: Array,
     pool_end: Any, spare_rows: Array, spare_weights: Array, table: Array, has_bits: Any,
@@ -279,7 +279,7 @@ def _split(
     return new, pool_end
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _split_levels(
     leaves: Leaves, chosen: Any, new: Array, levels: Array, spare: Array, columns: Columns, x: Array, pool: Array,
     shares: Array, least_rise: Any, is_exact: Any,
@@ -314,7 +314,7 @@ def _split_levels(
         _push(spare, levels_of[chosen])
 
 
-@njit(nogil=True, inline="always")
+@njit
 def _replace(leaves: Leaves, num_leaves: Any, first: Any, second: Any, new: Array) -> int:
     """Put a merged leaf in the place of the first, or children of one leaf at the end; the number of leaves."""
     order, position, partner = leaves.order, leaves.place, leaves.partner
@@ -338,7 +338,7 @@ def _replace(leaves: Leaves, num_leaves: Any, first: Any, second: Any, new: Arra
     return num_leaves
 
 
-@njit(nogil=True)
+@njit
 def _kept(tables: Array, number: Any, new: Array, counts: Array) -> tuple[Array, int]:
     """Tables of the leaves that splits made, with those of another split, and their number."""
     if number + new.shape[0] > tables.shape[0]:
@@ -349,7 +349,7 @@ def _kept(tables: Array, number: Any, new: Array, counts: Array) -> tuple[Array,
     return tables, number
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def grow(
     columns: Columns,
     x: Array,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...compute.jit import njit
+from ...compute.jit import ALONE, njit
 from ...compute.vectors import LANES, add_where, load, load_few, peek, poke, store
 
 # Compiled loops over rows held as bits, one for each level but the first of every column (Numba, CPU).
@@ -29,7 +29,7 @@ _BATCH = 16  # rows that are added up bit by bit before their sum is counted
 _MOST = 255  # such sums that a byte can count
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def pack_bits(codes: Array, ranks: Array, first: Array, planes: Array, bits: Array) -> None:
     """Set the bits of rows.
 
@@ -46,7 +46,7 @@ def pack_bits(codes: Array, ranks: Array, first: Array, planes: Array, bits: Arr
                     bits[r, (plane + rank) >> 6] |= _ONE << np.uint64((plane + rank) & 63)
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def bit_level(bits: Array, row: Any, plane: Any, size: Any) -> Any:
     """Rank of a row's level in the column whose bits begin at a plane."""
     for k in range(size - 1):
@@ -55,14 +55,14 @@ def bit_level(bits: Array, row: Any, plane: Any, size: Any) -> Any:
     return 0
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def bit_ranks(bits: Array, plane: Any, size: Any, out: Array) -> None:
     """Ranks of the levels of rows in one column, (n,)."""
     for r in range(out.shape[0]):
         out[r] = bit_level(bits, r, plane, size)
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def key_bits(bits: Array, planes: Array, sizes: Array, first: Array, keys: Array, out: Array) -> None:
     """Add the keys of the levels of some columns to those of the rows, (n,) uint64; ``keys`` are by number of level."""
     for r in range(out.shape[0]):
@@ -70,7 +70,7 @@ def key_bits(bits: Array, planes: Array, sizes: Array, first: Array, keys: Array
             out[r] += keys[first[j] + bit_level(bits, r, planes[j], sizes[j])]
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def _transpose(flat: Array, width: Any) -> None:
     """Transpose squares of 64 x 64 bits that stand side by side, 64 lines of some width."""
     step = 32
@@ -86,7 +86,7 @@ def _transpose(flat: Array, width: Any) -> None:
         step >>= 1
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def turn_bits(bits: Array, num_rows: Any, lines: Array) -> None:
     """Rows of bits (n and more, W) as lines (64 W, words) of the bits of one place in all rows."""
     width = bits.shape[1]
@@ -105,14 +105,14 @@ def turn_bits(bits: Array, num_rows: Any, lines: Array) -> None:
                     lines[64 * w + c, (start >> 6) + k] = flat[(c * width + w) * _SIDE + k]
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(**ALONE, forceinline=True)
 def _sum(a: Any, b: Any, c: Any) -> Any:
     """Sum of three bits in every place, its low bits and its high ones."""
     odd = a ^ b
     return odd ^ c, (a & b) | (odd & c)
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(**ALONE, forceinline=True)
 def _sum_eight(bits: Any, at: Any, start: Any, ones: Any, twos: Any, fours: Any) -> Any:
     """Add eight rows that begin at places of the bits; what is carried are the eights."""
     ones, one = _sum(ones, load_few(bits, peek(at, start)), load_few(bits, peek(at, start + 1)))
@@ -125,7 +125,7 @@ def _sum_eight(bits: Any, at: Any, start: Any, ones: Any, twos: Any, fours: Any)
     return ones, twos, fours, eights
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**ALONE)
 def _count_places(bits: Any, rows: Any, begin: Any, end: Any, word: Any, empty: Any, sums: Any) -> None:
     """Put into sums (512,) how many rows of a range have each bit of eight words, from a word of the row on.
 
@@ -167,7 +167,7 @@ def _count_places(bits: Any, rows: Any, begin: Any, end: Any, word: Any, empty: 
         sums[c] += total
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def add_bits(
     levels: Array, bits: Array, groups: Array, spots: Array, first: Array, sizes: Array, rows: Array, begin: Any,
     counts: Array, sign: Any,
@@ -195,7 +195,7 @@ def add_bits(
         begin = end
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def order_rows(x: Array, counts: Array) -> Array:
     """Rows by level, of which there are ``counts``, and by number."""
     rows, at = np.empty(x.shape[0], dtype=np.int32), np.zeros(counts.shape[0], dtype=np.int64)
@@ -207,7 +207,7 @@ def order_rows(x: Array, counts: Array) -> Array:
     return rows
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def split_bits(lines: Array, plane: Any, size: Any, rows: Array, begin: Any, end: Any, spare: Array) -> Array:
     """Order rows of a range by the level of the column whose bits begin at a plane, stably; ends of levels (size,)."""
     stop = np.empty(size, dtype=np.int64)
@@ -239,7 +239,7 @@ _UNKNOWN = -2  # to be searched for, no better than the one before
 _SAME = 1e-9  # relative difference of two row counts that are taken as equal
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def xlogx(value: Any, table: Array) -> Any:
     """Value times its logarithm, looked up where there is a table of whole numbers."""
     if table.shape[0] > 0:
@@ -247,7 +247,7 @@ def xlogx(value: Any, table: Array) -> Any:
     return value * math.log(value) if value > 0 else 0.0
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def leaf_entropy(counts: Array, total: Any, table: Array) -> Any:
     """Entropy of the counts of a leaf times their sum."""
     value = xlogx(total, table)
@@ -256,7 +256,7 @@ def leaf_entropy(counts: Array, total: Any, table: Array) -> Any:
     return value
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def _union(leaves: Any, a: Any, b: Any, table: Array) -> Any:
     """What the entropy rises by when two leaves become one."""
     counts = leaves.counts
@@ -266,7 +266,7 @@ def _union(leaves: Any, a: Any, b: Any, table: Array) -> Any:
     return value - leaves.entropies[a] - leaves.entropies[b]
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def merge_wins(delta: Any, size: Any, best: Any, best_size: Any, tolerance: Any) -> bool:
     """Whether a merge comes before another: it costs less or, at the same cost, joins more rows."""
     if delta < best - tolerance:
@@ -274,7 +274,7 @@ def merge_wins(delta: Any, size: Any, best: Any, best_size: Any, tolerance: Any)
     return delta <= best + tolerance and size > best_size * (1 + _SAME)
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def _offer(leaves: Any, a: Any, b: Any, delta: Any, tolerance: Any) -> None:
     """Make a leaf the partner of another one that has none, or a worse one."""
     partner, rise, size = leaves.partner, leaves.rise, leaves.partner_size
@@ -282,7 +282,7 @@ def _offer(leaves: Any, a: Any, b: Any, delta: Any, tolerance: Any) -> None:
         partner[a], rise[a], size[a] = b, delta, leaves.totals[b]
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def renew_partners(leaves: Any, new: Array, num_leaves: Any, table: Array, tolerance: Any) -> None:
     """Partners after leaves were replaced by new ones.
 
@@ -321,7 +321,7 @@ def renew_partners(leaves: Any, new: Array, num_leaves: Any, table: Array, toler
             partner[b] = _UNKNOWN
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def best_merge(leaves: Any, num_leaves: Any, table: Array, tolerance: Any) -> int:
     """The leaf whose merge with its partner comes first, -1 where there is one leaf.
 
@@ -351,7 +351,7 @@ def best_merge(leaves: Any, num_leaves: Any, table: Array, tolerance: Any) -> in
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def clear_table(target: Array) -> None:
     """Zeros."""
     for a in range(target.shape[0]):
@@ -359,7 +359,7 @@ def clear_table(target: Array) -> None:
             target[a, b] = 0.0
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def add_table(target: Array, source: Array, keep: Any, factor: Any) -> None:
     """Write ``keep`` times the target (0 or 1; what is not kept is not read) plus ``factor`` times the source."""
     for a in range(target.shape[0]):
@@ -367,7 +367,7 @@ def add_table(target: Array, source: Array, keep: Any, factor: Any) -> None:
             target[a, b] = factor * source[a, b] + (target[a, b] if keep > 0 else 0.0)
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def fill_counts(target: Array, source: Array) -> Any:
     """Copy the counts of a leaf; their sum."""
     total = 0.0
@@ -377,7 +377,7 @@ def fill_counts(target: Array, source: Array) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def copy_rows(
     rows: Array, weights: Array, at: Any, from_rows: Array, from_weights: Array, begin: Any, end: Any
 ) -> None:
@@ -389,7 +389,7 @@ def copy_rows(
             weights[at + p - begin] = from_weights[p]
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def add_levels(
     levels: Array, ids: Array, x: Array, rows: Array, weights: Array, begin: Any, end: Any, sign: Any
 ) -> None:
@@ -403,7 +403,7 @@ def add_levels(
             own[ids[r, k]] += weight
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def rate_splits(levels: Array, entropy: Any, columns: Any, costs: Any, gains: Array, chosen: Array) -> None:
     """Best change of entropy by a split, one per kind of column (columns with equally many levels are one kind)."""
     first, sizes, missing, kinds, table = columns.first, columns.sizes, columns.missing, columns.kinds, costs.table
@@ -450,7 +450,7 @@ def rate_splits(levels: Array, entropy: Any, columns: Any, costs: Any, gains: Ar
             chosen[kind] = k
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def split_rows(
     columns: Any, x: Array, rows: Array, weights: Array, begin: Any, end: Any, column: Any,
     spare_rows: Array, spare_weights: Array, counts: Array,
@@ -507,7 +507,7 @@ def split_rows(
     return stop
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def join_rows(
     rows: Array, weights: Array, begin_a: Any, end_a: Any, begin_b: Any, end_b: Any,
     spare_rows: Array, spare_weights: Array, seen: Array,
@@ -530,7 +530,7 @@ def join_rows(
     return length
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def lossless_tables(
     columns: Any, x: Array, rows: Array, weights: Array, num_levels: Any
 ) -> tuple[Array, Array, Array, Array]:
@@ -570,7 +570,7 @@ def lossless_tables(
     return rows, weights, stops, counts
 
 
-@njit(nogil=True, cache=True)
+@njit(**ALONE)
 def _mix(value: Any) -> Any:
     """Bits of a 64-bit number stirred (the finaliser of SplitMix64)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -578,7 +578,7 @@ def _mix(value: Any) -> Any:
     return value ^ (value >> np.uint64(31))
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def add_colours(codes: Array, weights: Array, starts: Array, colours: Array, renewed: Array) -> None:
     """Add what rows say of the colours of levels to ``renewed``: a row is the levels' colours, a level the rows'.
 
@@ -597,7 +597,7 @@ def add_colours(codes: Array, weights: Array, starts: Array, colours: Array, ren
                 renewed[starts[j] + codes[r, j]] += row
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def row_keys(ids: Array, out: Array, sign: Any) -> None:
     """Add a 64-bit key of every entry of ids (U, m) to its row's of out (U,) uint64, or take it away."""
     for r in range(ids.shape[0]):

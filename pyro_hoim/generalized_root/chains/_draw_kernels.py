@@ -32,7 +32,7 @@ def chain_words(seed: int, num_chains: int) -> NDArray[np.uint64]:
     return np.ascontiguousarray(mix(chains[:, None] + steps))
 
 
-@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+@njit(forceinline=True)
 def uniform(words, b):
     """One draw of chain b: the middle of one of 2^52 equal intervals of (0, 1); row b of ``words`` moves on."""
     w0, w1, w2, w3 = words[b, 0], words[b, 1], words[b, 2], words[b, 3]
@@ -48,14 +48,14 @@ def uniform(words, b):
     return (np.float64(np.int64(bits >> _12)) + 0.5) * 2.0**-52
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def uniforms(words, chains, out):
     """One draw of each of some chains."""
     for i in range(chains.shape[0]):
         out[i] = uniform(words, chains[i])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def normal(words, b):
     """One draw of the standard normal law (Box and Muller)."""
     radius = math.sqrt(-2.0 * math.log(uniform(words, b)))
@@ -97,14 +97,14 @@ _MAX_PROPOSALS = 10**6
 _FROM_STIRLING = 10.0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _stirling(x):
     """Log Gamma(x + 1) minus (x + 1/2) log x - x + log(2 pi) / 2, for x from 10."""
     y = 1.0 / (x * x)
     return (1.0 / 12 - y * (1.0 / 360 - y * (1.0 / 1260 - y * (1.0 / 1680 - y / 1188)))) / x
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _digamma(y):
     """Derivative of log Gamma at y > 0."""
     result = 0.0
@@ -117,7 +117,7 @@ def _digamma(y):
     )
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def parts(u, side, coefficients, powers, anchored):
     """C(u) - C(anchor), C'(u) and V(u) - V(anchor) of one side; ``anchored`` has anchor^p_j."""
     # Linear and quadratic terms, as differences from the anchor.
@@ -164,7 +164,7 @@ def parts(u, side, coefficients, powers, anchored):
     return concave, slope, convex
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _curvature(u, side, coefficients, powers):
     """Roughly C''(u), for u > 0."""
     result = 2.0 * side[QUADRATIC] - side[LOGARITHMIC] / (u * u)
@@ -175,7 +175,7 @@ def _curvature(u, side, coefficients, powers):
     return result - side[FACTORIAL] / (u + 0.5)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _concave_mode(side, coefficients, powers, anchored, highest):
     """Roughly where C is largest on [0, highest]; negative if that is beyond 2^53."""
     # The ends first: C may rise up to the last value, or fall from 0 on.
@@ -209,7 +209,7 @@ def _concave_mode(side, coefficients, powers, anchored, highest):
     return u
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _mode(u, side, coefficients, powers, anchored, highest):
     """The largest mode of f by Newton's method from that of C; that of C if there is none.
 
@@ -235,7 +235,7 @@ def _mode(u, side, coefficients, powers, anchored, highest):
     return start
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def side_parameters(side, coefficients, powers, anchored, highest):
     """Choose the anchor of a side and set what depends on it; f at the anchor, or NaN if the mode is beyond 2^53."""
     mode = _concave_mode(side, coefficients, powers, anchored, highest)
@@ -258,7 +258,7 @@ def side_parameters(side, coefficients, powers, anchored, highest):
     return value
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _log_sum(slope, length, is_discrete):
     """Log of the integral of exp(slope t) over 0..length, slope <= 0; or of its sum over ``length`` integers from 0."""
     total = slope * length
@@ -268,7 +268,7 @@ def _log_sum(slope, length, is_discrete):
     return share - (math.log(-math.expm1(slope)) if is_discrete else math.log(-slope))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _bound(piece, side, coefficients, powers, anchored, offset, is_discrete):
     """Line, mass and gap of a piece whose ends are known."""
     # A piece of one value, and a tail, which lies below its tangent at the left end.
@@ -315,7 +315,7 @@ def _bound(piece, side, coefficients, powers, anchored, offset, is_discrete):
     piece[_LOG_MASS] = piece[_LINE] + _log_sum(-abs(slope), width + 1.0 if is_discrete else width, is_discrete)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _end(pieces, i, which, u, side, coefficients, powers, anchored):
     c, d, v = parts(u, side, coefficients, powers, anchored)
     if which == 0:
@@ -324,7 +324,7 @@ def _end(pieces, i, which, u, side, coefficients, powers, anchored):
         pieces[i, _HIGH], pieces[i, _C_HIGH], pieces[i, _D_HIGH], pieces[i, _V_HIGH] = u, c, d, v
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def add_side(pieces, count, number, side, coefficients, powers, anchored, offset, highest, is_discrete):
     """Append the first pieces of a side, [0, highest]; the number of pieces then."""
     # Ends of pieces lie a few spreads around the mode.
@@ -365,7 +365,7 @@ def add_side(pieces, count, number, side, coefficients, powers, anchored, offset
     return count + 1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _split(pieces, i, count, side, coefficients, powers, anchored, offset, is_discrete):
     """Cut a piece in two, the second at the end of the list; whether there was room between its ends."""
     low, high = pieces[i, _LOW], pieces[i, _HIGH]
@@ -394,7 +394,7 @@ def _split(pieces, i, count, side, coefficients, powers, anchored, offset, is_di
     return True
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def finish_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is_discrete, cumulative):
     """Split pieces until at most about a quarter of the hat is waste, and sum their masses; the number of pieces."""
     # Split what wastes most, until the whole wastes little.
@@ -431,7 +431,7 @@ def finish_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is
     return count
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def draw_under_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is_discrete, cumulative, words, b):
     """One draw: (number of its side, u); the number is -1 if nothing was accepted, which no law makes happen."""
     for _ in range(_MAX_PROPOSALS):
@@ -481,7 +481,7 @@ def small_counts(order: int) -> tuple[NDArray[np.float64], ...]:
     return np.ascontiguousarray(roots[:, :-1]), np.diff(roots), base[:-1].copy(), np.log(x[1:])
 
 
-@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+@njit(forceinline=True)
 def _first_above(cumulative, last, target):
     """The first position whose sum exceeds the target, ``last`` if none does; found from the end."""
     x = last
@@ -490,7 +490,7 @@ def _first_above(cumulative, last, target):
     return x
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _invert_beyond(eta, maximum, size, weight, cumulative, u):
     """The smallest x with p(0) + ... + p(x) > u, from the sums below ``size`` and those further out.
 
@@ -516,7 +516,7 @@ def _invert_beyond(eta, maximum, size, weight, cumulative, u):
     return float(min(x, maximum))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def draw_small(natural, maximum, small, cumulative, words, drawn):
     """In every chain the smallest x with p(0) + ... + p(x) > u for a uniform u, or -1 if the law reaches too far.
 

@@ -61,7 +61,7 @@ def workspace(order: int, num_chains: int) -> tuple[Any, ...]:
     )
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _draw_from_hat(code, maximum, eta, work, words, b):
     """A draw from the hat of any family; NaN if the law is not integrable or its mode is beyond 2^53."""
     _, _, _, pieces, cumulative, sides, coefficients, powers, anchored, offsets = work
@@ -121,7 +121,7 @@ def _draw_from_hat(code, maximum, eta, work, words, b):
     return -u if s == 1 else u
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def draw_nodes(code, maximum, natural, small, work, words, drawn):
     """One draw (chains,) from every row of natural parameters (chains, k); NaN where there is no law."""
     num_chains, order = natural.shape
@@ -147,7 +147,7 @@ def draw_nodes(code, maximum, natural, small, work, words, drawn):
             drawn[b] = mean + normal(words, b) / math.sqrt(-2.0 * natural[b, 0])
 
 
-@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+@njit(forceinline=True)
 def _set_roots(code, small, roots, s, b, x):
     if code <= TRUNCATED and x < TABLE_SIZE:
         for j in range(roots.shape[0]):
@@ -165,7 +165,7 @@ def _set_roots(code, small, roots, s, b, x):
             roots[j, s, b] = x if j == 0 else (math.sqrt(x) if j == 1 else math.pow(x, 1.0 / (j + 1)))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def fill_roots(codes, small, states, roots):
     """Roots (k, d, chains) of all states (d, chains)."""
     for s in range(states.shape[0]):
@@ -173,7 +173,7 @@ def fill_roots(codes, small, states, roots):
             _set_roots(codes[s], small, roots, s, b, states[s, b])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def add_natural(program, beta, s, roots, natural, product):
     """Natural parameters (chains, k) of variable s in all chains."""
     linear, first, root, coefficient, first_other, other = program
@@ -200,7 +200,7 @@ def add_natural(program, beta, s, roots, natural, product):
             natural[b, j] += product[b]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def draw_category(members, program, beta, natural, product, words, states, roots):
     """Set one of the indicators of a category (none where there are no members) in all chains, given all others.
 
@@ -232,7 +232,7 @@ def draw_category(members, program, beta, natural, product, words, states, roots
     return -1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def sweep(laws, program, beta, order, num_sweeps, small, work, words, states, roots):
     """Draw the variables in ``order`` (positions), one after the other, ``num_sweeps`` times in all chains of a tile.
 
@@ -260,7 +260,7 @@ def sweep(laws, program, beta, order, num_sweeps, small, work, words, states, ro
     return -1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def score(codes, linear, terms, states, roots, single, joint):
     """Log base measures and terms of single variables, and terms of several (chains,), from the cached roots."""
     root, coefficient, first, member = terms

@@ -19,7 +19,7 @@ _MAGIC = 6755399441055744.0  # 1.5 * 2^52: added to a float of moderate size, ro
 _LOG2E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def exponentials(s, n, w, bits):
     """Write exp of the first n of s up to 700 into w, to two units of the last place; exp(-700) below -700."""
     scaled = bits.view(np.int64)
@@ -48,7 +48,7 @@ def exponentials(s, n, w, bits):
         w[i] *= bits[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@njit(fastmath={"reassoc", "contract"})
 def _dot(a, row_a, b, row_b, n):
     total = 0.0
     for i in range(n):
@@ -56,7 +56,7 @@ def _dot(a, row_a, b, row_b, n):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@njit(fastmath={"reassoc", "contract"})
 def _total(a, row, first, last):
     total = 0.0
     for i in range(first, last):
@@ -64,7 +64,7 @@ def _total(a, row, first, last):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def moments(s, steps, n, top, scratch, order, mean, cov):
     """Log of the sum of n exp(s), s relative to the largest, with mean and covariance of the statistics (k, n).
 
@@ -107,7 +107,7 @@ def moments(s, steps, n, top, scratch, order, mean, cov):
     return result
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def merge(old, value, mean, cov, order, part, part_mean, part_cov):
     """Add a part to a mixture of parts (if there is an old one), changing its moments; returns the log of the mass."""
     k = part_mean.shape[0]
@@ -151,7 +151,7 @@ _EXACT = 512.0 * _EPSILON  # of moments of closed forms that lose some digits
 _LONGEST = 16777216.0  # counts that are summed one by one where nothing else will do
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
     """Exponents and roots at n counts centre + start + i * step, relative to the centre; tilt is the linear slope."""
     k = coefs.shape[0]
@@ -191,7 +191,7 @@ def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
         s[at] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _fill_reals(coefs, powers, centre, start, step, first, n, s, steps):
     """Exponents (with the Jacobian) and powers at logs centre + start + i * step, relative to the centre."""
     k = coefs.shape[0]
@@ -207,7 +207,7 @@ def _fill_reals(coefs, powers, centre, start, step, first, n, s, steps):
         s[first + i] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _fill(kind, coefs, powers, centre, tilt, start, step, first, n, s, steps):
     if kind == COUNT:
         _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps)
@@ -215,7 +215,7 @@ def _fill(kind, coefs, powers, centre, tilt, start, step, first, n, s, steps):
         _fill_reals(coefs, powers, centre, start, step, first, n, s, steps)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _trapezoid(kind, coefs, powers, centre, tilt, left, right, share, order, part_mean, part_cov):
     """Log of the integral between negligible ends, with moments, and how much doubling the nodes changed it last."""
     k = coefs.shape[0]
@@ -243,7 +243,7 @@ def _trapezoid(kind, coefs, powers, centre, tilt, left, right, share, order, par
     return value, change
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _deepened(coefs, powers, centre, tilt, end, first):
     """The end of a window of counts (relative to its centre), moved to where the density has fallen by the depth."""
     s, steps = np.empty(1), np.empty((coefs.shape[0], 1))
@@ -258,7 +258,7 @@ def _deepened(coefs, powers, centre, tilt, end, first):
     return end
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _log_slope(coefs, powers, x):
     """Slope of the log density of counts at x."""
     total = -math.log(x) - 0.5 / x + 1.0 / (12.0 * x * x)
@@ -267,7 +267,7 @@ def _log_slope(coefs, powers, x):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _united(kind, coefs, powers, weights, floors, low, high, ends, peaks):
     """Windows of the density and of that times its first statistic squared, united; returns how many."""
     # Windows of either function, each joined with those found before that it overlaps.
@@ -302,7 +302,7 @@ def _united(kind, coefs, powers, weights, floors, low, high, ends, peaks):
     return count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
     """Add the counts from first to last to a mixture of the smaller ones; returns log of the sum and relative error."""
     k = coefs.shape[0]
@@ -377,7 +377,7 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
     return value, error
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _add_half_line(coefs, powers, sign, has_part, order, value, mean, cov):
     """Add the integral over the numbers from 0 to a mixture of parts; returns log of the mass and relative error."""
     k = coefs.shape[0]
@@ -413,7 +413,7 @@ def _add_half_line(coefs, powers, sign, has_part, order, value, mean, cov):
     return value, error
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _gaussian(eta, order, mean, cov):
     """Closed form for k = 1 and 2; returns the value."""
     slope = eta[1] if eta.shape[0] > 1 else 0.0
@@ -431,7 +431,7 @@ def _gaussian(eta, order, mean, cov):
     return 0.5 * (math.log(2.0 * math.pi * variance) + slope * centre)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _steep_root(a, b, order, mean, cov):
     r"""Moments of u^2 and u of density 2 u exp(-a u^2 - b u) by ratios of its integrals, b^2 >= 4 a; the log of Z.
 
@@ -457,7 +457,7 @@ def _steep_root(a, b, order, mean, cov):
     return math.log(2.0 * ratios[1]) - math.log(b + 2.0 * a * ratios[1])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _exponential(eta, order, mean, cov):
     """Closed form for k = 1 and 2, of the root u of a number: 2 u exp(eta_1 u^2 + eta_2 u); the value and its error."""
     # A plain exponential law, and roots that fall steeply.
@@ -494,7 +494,7 @@ def _exponential(eta, order, mean, cov):
     return m * m + math.log(2.0 * mass) - math.log(a), _EXACT + 4.0 * _EPSILON * m * m
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True)
 def number_values(code, eta, powers, order, value, mean, cov, error):
     """Integrals of the exponential (code 2) and Gaussian (code 3) families at eta (n, k), written into the results."""
     n, k = eta.shape

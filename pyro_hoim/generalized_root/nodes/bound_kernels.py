@@ -32,7 +32,7 @@ COUNT, REAL = 0, 1
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _scaled_sum(logs, signs, powers, first, n, y):
     """Sum of sign * exp(log + power * y) over the terms from first, divided by the largest."""
     largest = -np.inf
@@ -44,7 +44,7 @@ def _scaled_sum(logs, signs, powers, first, n, y):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _plain_sum(linear, coefs, powers, y):
     """Linear * y + sum of coefs * exp(powers * y)."""
     total = linear * y
@@ -54,7 +54,7 @@ def _plain_sum(linear, coefs, powers, y):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True)
 def sum_zeros(coefs, powers, linear, low, high, out):
     r"""Ascending zeros of :math:`a y + \sum_i c_i e^{p_i y}` with ascending p inside an interval; returns how many."""
     # Terms by ascending power; where there is a linear part, those of the derivative.
@@ -113,7 +113,7 @@ def sum_zeros(coefs, powers, linear, low, high, out):
     return count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def log_density(kind, coefs, powers, q, y):
     """The function f(y) of this module; for counts by Stirling's series, meant for exp(y) from 1,000."""
     total = _plain_sum(q, coefs, powers, y)
@@ -123,7 +123,7 @@ def log_density(kind, coefs, powers, q, y):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _stationary(kind, coefs, powers, q, low, high, out):
     """Places between low and high where the slope of f changes its sign; for counts of f - q y per unit of x."""
     k = coefs.shape[0]
@@ -140,7 +140,7 @@ def _stationary(kind, coefs, powers, q, low, high, out):
     return sum_zeros(c, p, 0.0, low, high, out)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def find_windows(kind, coefs, powers, q, low, high, depth, floor, ends, peaks):
     """Intervals of y outside which f is below its maximum, or a floor known from elsewhere, by more than a depth.
 
@@ -201,7 +201,7 @@ _EXACT = 2  # counts of a subdomain that are summed one by one
 _LEAST_SHARE = 0.1  # of the way to a place of splitting from either end
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _line_sums(slope, low, high, out):
     """Log sum of exp(slope x) / x! over counts from low to high, and mean and variance of x under these terms."""
     if slope > _STEEPEST and high > LARGEST_COUNT:
@@ -240,7 +240,7 @@ def _line_sums(slope, low, high, out):
     out[2] = max(second / total - shift * shift, 0.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _lines(eta, low, high, is_upper, is_tail, lines):
     """Lines (k, 2), constant and slope, of the roots on a subdomain: their sum is above g, or below it."""
     k = eta.shape[0]
@@ -266,7 +266,7 @@ def _lines(eta, low, high, is_upper, is_tail, lines):
         lines[j, 0] = contact**power - lines[j, 1] * contact
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _side(eta, low, high, is_upper, is_tail, lines, found):
     """Bound of the log mass of a subdomain, with mean and variance of x under the line; fills lines and found (3,)."""
     _lines(eta, low, high, is_upper, is_tail, lines)
@@ -278,7 +278,7 @@ def _side(eta, low, high, is_upper, is_tail, lines, found):
     found[0] += constant
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _gap(eta, low, high, is_tail, lines, found):
     """Log of upper less lower mass of a subdomain."""
     if high - low < _EXACT:
@@ -292,7 +292,7 @@ def _gap(eta, low, high, is_tail, lines, found):
     return upper + math.log(share) if share > 0.0 else -np.inf
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, bounds):
     """Ends (most, 2) of subdomains: intervals of constant concavity, and splits of the one with the largest gap."""
     k = eta.shape[0]
@@ -342,7 +342,7 @@ def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, bounds):
     return count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True)
 def bound_counts(eta, maximum, wanted, order, value, mean, cov):
     """Upper bounds (n,) of A at eta (n, k), gradients (n, k) and Hessians (n, k, k) as far as order 2 asks."""
     n, k = eta.shape
@@ -390,7 +390,7 @@ def bound_counts(eta, maximum, wanted, order, value, mean, cov):
                     cov[row, j, m] += logs[i] / total * (between + slopes[i, j] * slopes[i, m] * spreads[i])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _exact_pair(eta, low, high, lines, found):
     """The mass of two counts next to each other by their secant, which is exact."""
     slope, constant = 0.0, 0.0

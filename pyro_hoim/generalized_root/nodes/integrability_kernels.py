@@ -10,7 +10,7 @@ from ...compute.jit import njit
 _GAUSSIAN = 3
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True)
 def decays(slopes):
     """Whether exp(sum of slopes times falling powers) falls: the first slope that is not zero is negative."""
     for slope in slopes:
@@ -19,7 +19,7 @@ def decays(slopes):
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True)
 def is_integrable(code, eta):
     """Whether the node density of a family of reals, by its code, has a finite integral at eta (k,)."""
     if code != _GAUSSIAN or eta.shape[0] < 2 or eta[0] != 0.0 or eta[1] == 0.0:

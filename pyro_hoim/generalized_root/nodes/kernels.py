@@ -28,7 +28,7 @@ NEGLIGIBLE = 45.0
 _EPSILON = 2.220446049250313e-16
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _extend(tables, have, need):
     """Fill the tables of roots, log factorials and twice the logs of counts from ``have`` to ``need``."""
     k = tables.shape[0] - 2
@@ -45,7 +45,7 @@ def _extend(tables, have, need):
     return max(have, need)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
+@njit(fastmath={"nnan", "nsz", "reassoc"})
 def _largest(s, tables, row, first, end):
     """Largest entry from first to end, of s and of s plus a row of the tables."""
     highest, highest2 = s[first], s[first] + tables[row, first]
@@ -55,7 +55,7 @@ def _largest(s, tables, row, first, end):
     return highest, highest2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _scan(eta, tables, have, limit, s):
     """Logs of the terms from 0 to where the rest is negligible, also for E x^2; returns what the caller unpacks."""
     k = eta.shape[0]
@@ -95,7 +95,7 @@ def _scan(eta, tables, have, limit, s):
     return first, have, False, top, best2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True)
 def count_values(eta, limit, order, value, mean, cov, error, floors):
     """Sums over counts below a limit at eta (n, k); floors (n, 2): NaN where the sum is complete, else largest logs."""
     n, k = eta.shape
@@ -141,7 +141,7 @@ def count_values(eta, limit, order, value, mean, cov, error, floors):
             floors[row, 0], floors[row, 1] = height, best2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True)
 def far_values(eta, powers, maximum, order, value, mean, cov, error, floors):
     """Add larger counts to the rows whose sum is not complete."""
     k = eta.shape[1]

@@ -12,7 +12,7 @@ from ...compute.jit import njit, write
 _CELLS = 2**21
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _intersection(indptr, rows, roots, variables, size, out_rows, out_values):
     """Rows and products of the columns ``variables[:size]``; returns how many rows they have in common."""
     count = 0
@@ -39,7 +39,7 @@ def _intersection(indptr, rows, roots, variables, size, out_rows, out_values):
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def feature_columns(indptr, rows, roots, num_rows, orders, sizes, others):
     """Columns (starts, rows, values) of features by order, size (0: a column of ones) and other variables."""
     num = len(orders)
@@ -73,7 +73,7 @@ def feature_columns(indptr, rows, roots, num_rows, orders, sizes, others):
     return starts, all_rows[: starts[num]].copy(), all_values[: starts[num]].copy()
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def feature_products(starts, rows, values, orders, coefficients, out):
     """Natural parameters: adds coefficient x feature to ``out`` (rows, k) in the column of its order."""
     for f in range(len(orders)):
@@ -83,7 +83,7 @@ def feature_products(starts, rows, values, orders, coefficients, out):
                 out[rows[place], orders[f]] += c * values[place]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def feature_gradients(starts, rows, values, orders, residuals, out):
     """Sum over rows of feature x residual of its order; ``residuals`` (rows, k)."""
     for f in range(len(orders)):
@@ -94,7 +94,7 @@ def feature_gradients(starts, rows, values, orders, residuals, out):
         out[f] = total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def scan_singles(indptr, rows, roots, residuals, out):
     """Sum over rows of root x residual for every variable; ``roots`` (nnz,), ``residuals`` (n,)."""
     for t in range(len(indptr) - 1):
@@ -104,7 +104,7 @@ def scan_singles(indptr, rows, roots, residuals, out):
         out[t] = total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def screened_columns(row_end, columns, row_roots, residuals, num, skipped, threshold):
     """Rows with only the columns that may be in a pair beyond a threshold: their ends, columns, roots; the columns.
 
@@ -150,7 +150,7 @@ def screened_columns(row_end, columns, row_roots, residuals, num, skipped, thres
     return ends, some_columns[:count], some_roots[:count], np.flatnonzero(number >= 0)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
     """Pairs t < r of other variables whose summed product of roots and residual exceeds a threshold, with the sums.
 
@@ -205,7 +205,7 @@ def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
     return first[:count], second[:count], value[:count]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def scan_tuples(indptr, rows, roots, num_rows, tuples, residuals, out):
     """Sum over rows of the product of roots and residual for listed tuples; ``tuples`` (M, size)."""
     some_rows = np.empty(num_rows, np.int64)
@@ -218,7 +218,7 @@ def scan_tuples(indptr, rows, roots, num_rows, tuples, residuals, out):
         out[m] = total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients, tolerance, max_sweeps, steps):
     """Cyclic coordinate descent on the l1-penalised quadratic model of an objective; fills steps, returns the sweeps.
 
@@ -278,7 +278,7 @@ def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients,
     return sweep
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def descend_matrix(curvature, gradients, l1, coefficients, tolerance, max_sweeps, steps):
     """The same by the Hessian (F, F) of all coordinates, whose slopes follow every change."""
     num = len(steps)
@@ -305,7 +305,7 @@ def descend_matrix(curvature, gradients, l1, coefficients, tolerance, max_sweeps
     return max_sweeps
 
 
-@njit(cache=True, nogil=True)
+@njit
 def group_blocks(starts, lines, values, group_starts, hessians, roots, vectors):
     """Eigenvalues and eigenvectors of the Hessian of every group, one behind the other; singles are themselves."""
     k = hessians.shape[1]
@@ -347,7 +347,7 @@ def group_blocks(starts, lines, values, group_starts, hessians, roots, vectors):
         offset += size * size
 
 
-@njit(cache=True, nogil=True)
+@njit
 def group_minimum(curvatures, slopes, penalty, out):
     """Coordinates b that minimise the sum of h b^2 / 2 - w b, plus penalty times the norm of b; h is positive.
 
@@ -377,7 +377,7 @@ def group_minimum(curvatures, slopes, penalty, out):
         out[i] = slopes[i] * t / (curvatures[i] * t + penalty) if penalty > 0.0 else slopes[i] / curvatures[i]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def descend_groups(
     starts, lines, values, group_starts, penalties, gradients, hessians, coefficients, tolerance, max_sweeps, steps
 ):

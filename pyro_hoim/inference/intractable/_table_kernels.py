@@ -27,7 +27,7 @@ _LEFT_OUT = np.array(
 )
 
 
-@njit(nogil=True, cache=True, error_model="numpy", inline="always")
+@njit(forceinline=True)
 def _uniform(words, g):
     """The middle of one of 2^52 equal intervals of (0, 1); word g moves on."""
     words[g] += _GOLDEN
@@ -38,7 +38,7 @@ def _uniform(words, g):
     return (np.float64(np.int64(word >> _12)) + 0.5) * 2.0**-52
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _stirling(k):
     """What Stirling's formula for log k! leaves out."""
     if k < 10.0:
@@ -48,7 +48,7 @@ def _stirling(k):
     return (1.0 / 12 - (1.0 / 360 - square / 1260) * square) * inverse
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _by_inversion(words, g, n, p):
     """One binomial draw of small mean: probabilities summed up to a uniform number."""
     odds = p / (1.0 - p)
@@ -62,7 +62,7 @@ def _by_inversion(words, g, n, p):
     return k
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _by_rejection(words, g, n, p):
     """One binomial draw by transformed rejection, for p up to one half and n p of ten and more."""
     # A hat around the mode, under which most proposals are accepted at once.
@@ -91,7 +91,7 @@ def _by_rejection(words, g, n, p):
             return k
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _binomial(words, g, n, p):
     """One binomial draw."""
     if n <= 0.0 or p <= 0.0:
@@ -103,7 +103,7 @@ def _binomial(words, g, n, p):
     return k if p <= 0.5 else n - k
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def draw_tables(logits, totals, words, counts):
     """Fill counts (G, K) with multinomial tables of given totals (G,) and log weights (G, K); words (G,) move on.
 

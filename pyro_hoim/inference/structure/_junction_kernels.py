@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _log_total(values: Floats, size: int) -> float:
     """Log of the sum of the exponentials of the first values; minus infinity for none."""
     top = -np.inf
@@ -26,7 +26,7 @@ def _log_total(values: Floats, size: int) -> float:
     return top + np.log(total)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _terms_of_tree(place: Ints, cliques: Floats, rests: Floats, s: int, r: int, values: Floats, chosen: Ints) -> int:
     """Log weights of the trees of S and R by their root clique C, with S < C <= S + R; their number."""
     size = 0
@@ -39,7 +39,7 @@ def _terms_of_tree(place: Ints, cliques: Floats, rests: Floats, s: int, r: int, 
     return size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _terms_of_branch(
     place: Ints, separators: Floats, trees: Floats, c: int, r: int, values: Floats, chosen: Ints
 ) -> int:
@@ -54,7 +54,7 @@ def _terms_of_branch(
     return size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _terms_of_rest(index: Ints, branches: Floats, rests: Floats, c: int, u: int, values: Floats, chosen: Ints) -> int:
     """Log weights of the branches of clique C over U by the branch that holds the first variable of U; their number."""
     first = u & -u
@@ -70,7 +70,7 @@ def _terms_of_rest(index: Ints, branches: Floats, rests: Floats, c: int, u: int,
         part = (part - 1) & others
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True)
 def sum_trees(index: Ints, cliques: Floats, separators: Floats) -> tuple[Floats, Floats, Floats]:
     """Log sums over rooted junction trees, indexed by ``index[S] + 2 index[R]`` with ``index`` in base 3.
 
@@ -109,7 +109,7 @@ def sum_trees(index: Ints, cliques: Floats, separators: Floats) -> tuple[Floats,
     return trees, branches, rests
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _pick(values: Floats, size: int, uniform: float) -> int:
     """Place drawn in proportion to the exponentials of the values; the last possible one where rounding asks for it."""
     top = -np.inf
@@ -131,7 +131,7 @@ def _pick(values: Floats, size: int, uniform: float) -> int:
     return last
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _draw_tree(
     index: Ints,
     cliques: Floats,
@@ -174,7 +174,7 @@ def _draw_tree(
     return num_nodes
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def log_num_trees(nodes: Ints, parents: Ints, links: Ints, size: int) -> float:
     """Log of the number of junction trees of the graph that has this one.
 
@@ -211,7 +211,7 @@ def log_num_trees(nodes: Ints, parents: Ints, links: Ints, size: int) -> float:
     return result
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True)
 def draw_graphs(
     index: Ints,
     cliques: Floats,

@@ -16,7 +16,7 @@ _MAX_STEPS, _MAX_HALVINGS = 200, 60
 _DECREMENT = 1e-14
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+@njit(fastmath=_FLAGS)
 def log_laws(design: NDArray[np.float64], theta: NDArray[np.float64], probs: NDArray[np.float64]) -> float:
     """Log Z of theta (P,) over cells with statistics (P, C); fills their probabilities (C,)."""
     probs[:] = 0.0
@@ -35,7 +35,7 @@ def log_laws(design: NDArray[np.float64], theta: NDArray[np.float64], probs: NDA
     return top + math.log(total)
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+@njit(fastmath=_FLAGS)
 def cholesky_in_place(matrix: NDArray[np.float64]) -> float:
     """Lower factor of a symmetric matrix in its lower half; its log determinant, NaN unless positive definite."""
     log_det = 0.0
@@ -54,7 +54,7 @@ def cholesky_in_place(matrix: NDArray[np.float64]) -> float:
     return log_det
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+@njit(cache=True, fastmath=_FLAGS)
 def newton_modes(
     design: NDArray[np.float64],
     chosen: NDArray[np.bool_],
@@ -155,7 +155,7 @@ def newton_modes(
 # Perfect elimination of many small graphs (Numba, CPU). Imported when first needed.
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def eliminate_graphs(
     pairs: NDArray[np.bool_], ends: NDArray[np.int64], num_variables: int, closed: NDArray[np.int64]
 ) -> NDArray[np.int64]:

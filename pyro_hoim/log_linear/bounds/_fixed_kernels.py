@@ -18,7 +18,7 @@ _LN2 = math.log(2.0)
 _FAST = {"contract", "nsz", "reassoc", "nnan"}
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+@njit(fastmath=_FAST)
 def _multiply(x, start, source, values, offset, form, index, where, count):
     """Write a row of a block: the cells of one input, times the row at ``source`` if that is not negative."""
     # Views, since positions that might be negative would not be vectorised.
@@ -44,7 +44,7 @@ def _multiply(x, start, source, values, offset, form, index, where, count):
             target[j] = before[j] * factors[cells[j]]
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+@njit(fastmath=_FAST)
 def _summed(x, source, coefficients, levels, block, values, start, highs, lows):
     """Write sums over levels of products, which are one if ``source`` is negative; the largest and least but zero."""
     message = values[start : start + block]
@@ -65,7 +65,7 @@ def _summed(x, source, coefficients, levels, block, values, start, highs, lows):
         lows[j] = min(lows[j], value if value > 0.0 else 1.0)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _stages(row, inputs, strides, loops):
     """Inputs of a mini-bucket, those of outer loops before those of inner ones, and where each loop's begin and end.
 
@@ -88,7 +88,7 @@ def _stages(row, inputs, strides, loops):
     return members, ends
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def _message(number, values, places, program):
     """Find the message of one mini-bucket; the power of two it was divided by, and its least cell above zero.
 
@@ -152,7 +152,7 @@ def _message(number, values, places, program):
     return power, low
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def log_sums(settings, values, pointer, slices, program, least, places, powers, lows):
     """Log sums beside settings (n, fixed variables), less the logs by which tables were divided, (n,).
 

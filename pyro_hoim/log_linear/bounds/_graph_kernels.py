@@ -12,7 +12,7 @@ _AXES = 8  # variables of two and more levels in one block
 _BASIS, _PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)  # of the hash of Fowler, Noll and Vo
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _room(array, count) -> Any:
     """The array, with more rows behind it if it has fewer than ``count``."""
     if count <= len(array):
@@ -23,7 +23,7 @@ def _room(array, count) -> Any:
     return larger
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _grown(item, pool, levels, mask, size, most):
     """Cells of a group with one more table, infinitely many where they would be more than ``most``."""
     for k in range(item[2], item[2] + item[3]):
@@ -33,7 +33,7 @@ def _grown(item, pool, levels, mask, size, most):
     return size if size <= most else np.inf
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _divide(bucket, items, pool, levels, most, masks, sizes, group):
     """Write the group of every table of a bucket, the largest first; their number. ``bucket`` is sorted in place."""
     count = len(bucket)
@@ -61,7 +61,7 @@ def _divide(bucket, items, pool, levels, most, masks, sizes, group):
     return groups
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _listed(mask, levels, pool, end):
     """Write the variables of a set, and strides of a table over them, behind ``end``; the new end."""
     start = end
@@ -77,7 +77,7 @@ def _listed(mask, levels, pool, end):
     return end
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _tables(pointer, members, cards, rank):
     """Tables without the variables that have no rank: items, and the rest of their variables with their strides."""
     items, pool, end = np.zeros((2 * len(pointer) + 2, 4), dtype=np.int64), np.zeros((len(members) + 2, 2), np.int64), 0
@@ -93,7 +93,7 @@ def _tables(pointer, members, cards, rank):
     return items, pool, end
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def divided(pointer, members, cards, order, most):
     """Mini-buckets of an order, whose tables have at most ``most`` cells where single interactions do.
 
@@ -172,7 +172,7 @@ def divided(pointer, members, cards, order, most):
     return items[:count], pool[:end], nodes[:num_nodes], cells[:num_nodes, 0], inputs[:num_inputs, 0], buckets
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _places(strides, levels, where):
     """Where the cells of a block stand in an input, from strides and levels of the block's variables; their form.
 
@@ -191,7 +191,7 @@ def _places(strides, levels, where):
     return 0 if is_constant else 1 if is_plain else 2
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _cut(scope, levels, most):
     """Of a message's variables, how many are looped over outside of blocks of at most ``most`` cells; cells of one."""
     cut, block = len(scope), 1
@@ -201,7 +201,7 @@ def _cut(scope, levels, most):
     return cut, block
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _slot(numbers, keys, key):
     """Where the number of a key is, or an empty place for it, in a table of hashes."""
     hashed = _BASIS
@@ -213,7 +213,7 @@ def _slot(numbers, keys, key):
     return slot
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _rows(pool, nodes, buckets, levels, end, most):
     """Rows of mini-buckets, and numbers of outer loops, the most of one of them, of values passed back, in a block."""
     rows, num_loops, width, num_kept, num_block = np.zeros((len(nodes), 9), dtype=np.int64), 0, 1, 0, 1
@@ -238,7 +238,7 @@ def _rows(pool, nodes, buckets, levels, end, most):
     return rows, num_loops, width, num_kept, num_block
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _starts(items, pool, levels, starts, end):
     """Places of tables and, behind ``end``, of shifts; cells of all items; the new end."""
     places, cells = np.zeros(len(items), dtype=np.int64), np.ones(len(items), dtype=np.int64)
@@ -253,7 +253,7 @@ def _starts(items, pool, levels, starts, end):
     return places, cells, end
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def arranged(items, pool, nodes, inputs, buckets, levels, starts, num_terms, most):
     """Arrays of :class:`~._join_graph.Program` for what :func:`divided` returns, and numbers of cells.
 

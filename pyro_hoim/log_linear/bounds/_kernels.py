@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from ...compute.jit import njit
+from ...compute.jit import ALONE, njit
 
 _LOG2E = math.log2(math.e)
 _LN2 = math.log(2.0)
@@ -33,7 +33,7 @@ PLAIN = {"contract", "nsz"}
 """What the compiler may do with exponentials and logarithms, which must not be reordered."""
 
 
-@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
+@njit(**ALONE, fastmath=PLAIN, forceinline=True)
 def exp(x, bits, shifted, shifted_bits, count):
     """Exponentials of the first ``count`` non-positive numbers, in place; relative errors of 1e-15."""
     for j in range(count):
@@ -61,7 +61,7 @@ def exp(x, bits, shifted, shifted_bits, count):
         bits[j] += 0 if bits[j] == 0 else shifted_bits[j] << 52
 
 
-@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
+@njit(**ALONE, fastmath=PLAIN, forceinline=True)
 def log(x, bits, shifted, shifted_bits, count):
     """Logarithms of the first ``count`` positive normal numbers, in place; errors of 3e-16."""
     for j in range(count):
@@ -86,7 +86,7 @@ def log(x, bits, shifted, shifted_bits, count):
         x[j] = (2.0 * s * p + exponent * _LN2_LOW) + exponent * _LN2_HIGH
 
 
-@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
+@njit(**ALONE, fastmath=SUMS)
 def _add(x, start, constant, values, offset, form, index, where, count, is_first):
     """Add the cells of one input to a row of a block, or write them and a constant if it is the first."""
     # Views, since positions that might be negative would not be vectorised.
@@ -105,7 +105,7 @@ def _add(x, start, constant, values, offset, form, index, where, count, is_first
             row[j] += cells[places[j]]
 
 
-@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
+@njit(**ALONE, fastmath=SUMS)
 def _total(x, start, count):
     """The sum of a row of a block."""
     total = 0.0
@@ -114,7 +114,7 @@ def _total(x, start, count):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
+@njit(**ALONE, fastmath=SUMS)
 def _collect(x, start, sums, offset, form, index, where, count):
     """Add a row of a block to the cells of one input that it belongs to."""
     row, cells, places = x[start : start + count], sums[offset:], index[where : where + count]
@@ -137,7 +137,7 @@ def _collect(x, start, sums, offset, form, index, where, count):
         cells[places[j]] += total
 
 
-@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
+@njit(**ALONE, fastmath=SUMS)
 def _dot(x, logs, count):
     """Sum of shares times their logarithms, which end at -708 where shares are zero."""
     total = 0.0
@@ -146,7 +146,7 @@ def _dot(x, logs, count):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
+@njit(**ALONE, fastmath=PLAIN, forceinline=True)
 def _raise(highs, values, count):
     """Raise numbers to the absolute values of finite cells."""
     for j in range(count):
@@ -154,7 +154,7 @@ def _raise(highs, values, count):
         highs[j] = max(highs[j], value if value < np.inf else 0.0)
 
 
-@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
+@njit(**ALONE, fastmath=PLAIN, forceinline=True)
 def powers(inverse, levels, block, work):
     """Exponentials of a block's logarithms times ``inverse``, less the largest of every cell, and their sums.
 
@@ -203,7 +203,7 @@ def powers(inverse, levels, block, work):
             sums[j] += row[j]
 
 
-@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy")
+@njit(**ALONE, fastmath=PLAIN)
 def run(task, number, values, beliefs, backward, weight, program, work):
     """Go through one mini-bucket.
 
@@ -330,7 +330,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
     return entropy
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**ALONE)
 def _match(values, beliefs, weights, program, first, last, step):
     """Shift costs so that the mini-buckets of a bucket agree about the variables they share."""
     nodes, inputs = program.nodes, program.inputs
@@ -354,7 +354,7 @@ def _match(values, beliefs, weights, program, first, last, step):
                 values[cell] += step * weights[k] * (mean / total - beliefs[cell])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(**ALONE)
 def _reweigh(weights, entropies, first, last, step):
     """Move weights to where entropies are small (upper bounds) or, of negative ones, large; they sum to one."""
     positive, is_lower, mean = first, False, 0.0
@@ -380,7 +380,7 @@ def _reweigh(weights, entropies, first, last, step):
             weights[k] /= total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def forward(values, beliefs, backward, weights, program, step, weight_step, work):
     """The bound; with positive steps costs are shifted and weights moved on the way."""
     buckets, largest = program.buckets, 1
@@ -403,7 +403,7 @@ def forward(values, beliefs, backward, weights, program, step, weight_step, work
     return bound
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def backward_pass(values, beliefs, backward, weights, program, work):
     """Beliefs of all tables and messages, after :func:`forward`, and what is passed back to mini-buckets of one bucket.
 
@@ -433,7 +433,7 @@ def backward_pass(values, beliefs, backward, weights, program, work):
                     back[j] = weight * x[j] - value[j] if value[j] > -np.inf else 0.0
 
 
-@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
+@njit(cache=True, fastmath=SUMS)
 def look_up(states, values, tables, logs, begin, step):
     """Add the cells of all tables that states (n, variables) select to ``logs`` (n,).
 
@@ -458,7 +458,7 @@ def look_up(states, values, tables, logs, begin, step):
                 total[j] += table[cells[j]]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def rounding(values, weights, program, tables, largest):
     """Sums that :meth:`~._sweeps.Sweeps._rounding` weighs: over inputs, logarithms, and last messages.
 

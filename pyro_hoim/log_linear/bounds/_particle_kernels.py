@@ -9,14 +9,14 @@ import math
 
 import numpy as np
 
-from ...compute.jit import njit, write
+from ...compute.jit import ALONE, njit, write
 from ...compute.lanes import fill_uniform64
 from ._kernels import PLAIN, SUMS, exp, log, powers
 
 _WIDTH = 512  # particles whose levels of a variable are drawn together
 
 
-@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy")
+@njit(**ALONE, fastmath=PLAIN)
 def _look_up(law, values, program, number, states, begin, index):
     """The sum of the tables of a mini-bucket at some particles' levels of the other variables, [level, particle]."""
     nodes, inputs, pointer, walk = program.nodes, program.inputs, program.pointer, program.walk
@@ -35,7 +35,7 @@ def _look_up(law, values, program, number, states, begin, index):
                 row[n] += cells[index[n]]
 
 
-@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
+@njit(**ALONE, fastmath=PLAIN, forceinline=True)
 def _log_sums(work, logs, count):
     """Logarithms of the sums that :func:`~._kernels.powers` left, zeros where nothing is possible."""
     _, _, shifted, _, mark, sums, _, _ = work
@@ -44,7 +44,7 @@ def _log_sums(work, logs, count):
     log(logs, logs.view(np.int64), shifted, shifted.view(np.int64), count)
 
 
-@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
+@njit(**ALONE, fastmath=PLAIN, forceinline=True)
 def _choose(work, levels, uniforms, passed, row):
     """Levels in proportion to the exponentials of ``work``, by inversion; the first one where none is possible.
 
@@ -64,7 +64,7 @@ def _choose(work, levels, uniforms, passed, row):
         row[n] = np.int32(chosen[n])
 
 
-@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy")
+@njit(**ALONE, fastmath=PLAIN)
 def _draw_variable(values, weights, program, b, states, begin, uniforms, log_weights, buffers):
     """Draw the variable of one bucket of the particles from ``begin`` on that ``uniforms`` and weights belong to."""
     mixed, index, passed, work = buffers
@@ -97,7 +97,7 @@ def _draw_variable(values, weights, program, b, states, begin, uniforms, log_wei
     _choose(work, levels, uniforms, passed, row)
 
 
-@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
+@njit(**ALONE, fastmath=SUMS)
 def _sums(x, count):
     """The sums of numbers and of their squares."""
     total, squares = 0.0, 0.0
@@ -107,7 +107,7 @@ def _sums(x, count):
     return total, squares
 
 
-@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy")
+@njit(**ALONE, fastmath=PLAIN)
 def _resample(states, variables, log_weights, threshold, offset, spare, space):
     """Draw particles anew by their weights, systematically, where too few carry these; the log mean weight then.
 
@@ -140,7 +140,7 @@ def _resample(states, variables, log_weights, threshold, offset, spare, space):
     return top + math.log(total / count)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def draw(values, weights, program, seeds, threshold, states, log_weights):
     r"""Draw all variables of particles against the order of the program, after a forward pass.
 

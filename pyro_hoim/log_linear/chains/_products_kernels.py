@@ -24,7 +24,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from ...compute.jit import njit
+from ...compute.jit import LINKED, njit
 from ...compute.vectors import (
     FEW,
     LANES,
@@ -55,7 +55,7 @@ from ...compute.vectors import (
 # Compiled weighted sums of products of spins (Numba, CPU). Imported when the first engine is made.
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _put(out, place, lanes, total):
     """Put the sum of the lanes of a vector into out; lanes is (16,) scratch."""
     store(lanes, 0, total)
@@ -68,7 +68,7 @@ def _put(out, place, lanes, total):
     poke(out, place, (a + b) + (c + d))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def weighted_sums(first, step, x, lane_weights, cells, out):
     """Put into out[tile, k] the sum over lanes of weight times the product of spins k of a tile, in float64.
 
@@ -110,13 +110,13 @@ def weighted_sums(first, step, x, lane_weights, cells, out):
             _put(out, base + k, lanes, total)
 
 
-_INLINE: Any = {"forceinline": True, "nogil": True, "error_model": "numpy"}
+_INLINE: Any = {**LINKED, "forceinline": True}
 _SINGLE = np.zeros(1, np.float32)
 _CHUNK = 256  # products whose weights are sums of the same units; a power of two
 _REFRESH = 128  # sweeps after which energies kept by differences are computed anew
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _draw(like, rng, base, width):
     """One step of xoshiro128+ in every lane; rng is [word, lane] from ``base`` on."""
     s0 = load_as(like, rng, base)
@@ -159,7 +159,7 @@ def _uniform_overload(like, rng, base, width):
     return double
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _spin(log_odds, rng, base, width):
     """Spins with the given log odds of +1.
 
@@ -172,7 +172,7 @@ def _spin(log_odds, rng, base, width):
     return select_negative(bits ^ rare, broadcast(e, -1.0), broadcast(e, 1.0))
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _field(x, start, f, structure, weights, row):
     """Field f for the lanes from ``start`` on of a tile x; ``row`` is the row of the weights."""
     _, _, _, pair_first, pair_other, triple_first, triple_others, high_first, high_start, high_others = structure[:10]
@@ -197,7 +197,7 @@ def _field(x, start, f, structure, weights, row):
     return total
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _visit_block(x, rng, width, block, structure, weights, rows, two_beta, two_gamma, scratch):
     """Draw the spins of a block of m variables jointly; rows are of weights and reference, scratch is (2^m, lanes)."""
     field_first, member_first, member = structure[:3]
@@ -275,7 +275,7 @@ def _twice_area_tangent_overload(z):
     return double
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _message(a, j):
     """Log odds that a spin of log odds a gives its parent through a product, of which j is twice the weight."""
     minus_zero = as_bits(broadcast(a, -0.0))
@@ -285,7 +285,7 @@ def _message(a, j):
     return fused(other - equal, broadcast(a, 0.5), ratio)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _visit_forest(x, rng, width, block, structure, weights, rows, two_beta, two_gamma, scratch):
     """Draw the spins of a forest jointly; rows are of weights and reference, scratch is (2 spins, lanes)."""
     field_first, member_first, member = structure[:3]
@@ -317,7 +317,7 @@ def _visit_forest(x, rng, width, block, structure, weights, rows, two_beta, two_
             store(x, at + LANES // 2, _spin(second_half(odds), rng, start + LANES // 2, width))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _energies(x, width, products, row, out):
     """Log weights of the model (out[0]) and of the reference law (out[1]) of a tile, in float64."""
     first, member, weight, constant, half, middle = products
@@ -338,7 +338,7 @@ def _energies(x, width, products, row, out):
         store(out, width + start, total)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _mark(x, width, masks, slot):
     """Put the signs of every variable of a tile, one bit per lane, into masks (d, FEW) at a slot."""
     for v in range(x.shape[0]):
@@ -348,7 +348,7 @@ def _mark(x, width, masks, slot):
         poke(masks, v * FEW + slot, mask)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _write(masks, slot, signs, codes):
     """Put the codes of the states whose signs are at a slot of masks into codes (width, d); signs is (d,) scratch."""
     for v in range(signs.shape[0]):
@@ -359,7 +359,7 @@ def _write(masks, slot, signs, codes):
             row[v] = np.uint8((signs[v] >> shift) & np.uint64(1))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _count(masks, valid, used, cells, odd, base, counts):
     """Put the lanes in which every product is -1 into odd (products, FEW), and add the products to counts from base.
 
@@ -380,7 +380,7 @@ def _count(masks, valid, used, cells, odd, base, counts):
             poke(counts, base + k, peek(counts, base + k) + used - 2 * bits_of_lanes(word & lanes))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _record_energies(odd, number, width, lists, row, out, offset, apart):
     """Put the energies of ``number`` records of a tile into out, from ``offset`` on in steps of ``apart``.
 
@@ -409,7 +409,7 @@ def _record_energies(odd, number, width, lists, row, out, offset, apart):
                 store(out, at, fused(broadcast(out, peek(units, unit + 1)), to_double(low), total))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def move(first, step, x, rng, structure, weights, products, whole, cells, layout, path, is_annealing, is_tracking, out):
     """Move the tiles first, first + step, ... of x (tiles, d, width) through all inverse temperatures.
 

@@ -37,7 +37,7 @@ LOWEST = -1e30  # stands for the log weight of impossible states, which are then
 EDGES = 8  # edges whose cells are looked up together
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _place(x, first, begin, end, variables, strides, index, row):
     """index[row + b] = first + sum of stride times code over the given members, for all lanes b."""
     width = x.shape[1]
@@ -57,7 +57,7 @@ def _place(x, first, begin, end, variables, strides, index, row):
             store(index, row + lane, total)
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _log_weights(weights, index, first, step, num, states, rows, span):
     """rows[k, b] = sum over f < num of the table rows at index[first + f * step + b], for states k and lanes b."""
     if num == 0:
@@ -71,7 +71,7 @@ def _log_weights(weights, index, first, step, num, states, rows, span):
                 add_rows4(weights, k, index, first + lane, step, num, rows, k * span + lane, span)
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _choose(rows, states, uniform, chosen, tops, begin, span):
     """A state with probability proportional to exp(rows[state, lane]); the rows are overwritten.
 
@@ -99,13 +99,13 @@ def _choose(rows, states, uniform, chosen, tops, begin, span):
         store(chosen, begin + lane, state)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _span(width, states):
     """Lanes that are drawn together, so that their rows stay in the cache."""
     return width if states * width <= ROOM else FEW_LANES
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _draw_binary(x, target, weights, num, difference, beta, scratch):
     """Draw a binary variable whose positions are in the scratch; ``difference`` is that of the reference."""
     rows, index, uniform = scratch[:3]
@@ -122,7 +122,7 @@ def _draw_binary(x, target, weights, num, difference, beta, scratch):
         store(x, target + lane, count_at_most(splat(np.uint32(0)), fused(u, odds, u), ones))
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _draw_site(x, visit, sites, weights, reference, start, beta, scratch):
     """Draw one variable given all others; uniform numbers are in the scratch."""
     rows, index, uniform, chosen, tops = scratch
@@ -154,7 +154,7 @@ def _draw_site(x, visit, sites, weights, reference, start, beta, scratch):
         store(x, target + lane, load(chosen, lane))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch, sums):
     """Draw the variables of a block jointly given all others; uniform numbers are in the scratch."""
     rows, index, uniform, chosen, tops = scratch
@@ -193,7 +193,7 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
             codes[b] = levels[first_level + chosen[b]]
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _collect(x, b, lane, span, sites, buckets, weights, index, rows):
     """Rows of the parts of bucket b that depend on variables outside of the block, for ``span`` lanes from one on."""
     factor, first, member, outer, strides = sites[3:]
@@ -228,7 +228,7 @@ def _collect(x, b, lane, span, sites, buckets, weights, index, rows):
         target += (states + 3) // 4 * 4 * span
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _log_weights_of(b, q, k, span, terms, weights, rows, cells, beta, added, values, where):
     """Put the log weights of cell q of bucket b, of level k, into row k of the values."""
     term_of, source, start, maps = terms
@@ -249,7 +249,7 @@ def _log_weights_of(b, q, k, span, terms, weights, rows, cells, beta, added, val
         store(values, k * span + at, larger(total, lowest))
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _send(b, span, buckets, terms, weights, reference, r, beta, rows, cells, values, where):
     """Fill what bucket b is drawn by, and its message; r is where the reference of its variable begins.
 
@@ -293,7 +293,7 @@ def _send(b, span, buckets, terms, weights, reference, r, beta, rows, cells, val
             store(cells, entry, load(cells, entry) - top)
 
 
-@njit(nogil=True, error_model="numpy", forceinline=True)
+@njit(forceinline=True)
 def _descend(x, b, lane, span, buckets, lanes, uniform, cells, index, tops):
     """Draw the variable of bucket b given those that its message was about; lanes is (0, 1, 2, ...)."""
     states, cell = buckets[2][b], buckets[4][2 * b]
@@ -319,7 +319,7 @@ def _descend(x, b, lane, span, buckets, lanes, uniform, cells, index, tops):
         store(x, target + at, chosen)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _draw_by_elimination(x, visit, sites, law, random, scratch, room):
     """Draw a block by messages up its buckets and draws against their order; lanes move some at a time.
 
@@ -343,7 +343,7 @@ def _draw_by_elimination(x, visit, sites, law, random, scratch, room):
             _descend(x, b, lane, span, buckets, lanes, uniform, cells, index, tops)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _look(x, edges, cells, index, total, partial, counts, num_counted):
     """total[b] = sum of the cells that a state selects; one is added to those of the first lanes in ``counts``.
 
@@ -375,14 +375,14 @@ def _look(x, edges, cells, index, total, partial, counts, num_counted):
                 counts[low[b]] += np.int32(1)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit
 def _mix(first, second, share, result):
     """Fill ``result`` with first + share * (second - first)."""
     for k in range(result.shape[0]):
         result[k] = first[k] + share * (second[k] - first[k])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def run(tiles, random, shape, work, sites, joint, trees, edges, sizes, start, law, lookups, path, parts, counts, out):
     """Run sweeps of the tiles work = (first, end, step), note what is asked for, and leave their energies.
 
@@ -494,7 +494,7 @@ def run(tiles, random, shape, work, sites, joint, trees, edges, sizes, start, la
                 record += 1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def add_statistics(tiles, num_chains, tile, edges, begin, step, shares, total):
     """Add the share of every chain (chains,) of one group to the cells it is in, for every ``step``-th edge.
 

@@ -22,7 +22,7 @@ LOG_TWO = math.log(2.0)
 _FLAGS = {"reassoc", "contract", "nsz"}
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+@njit(cache=True, fastmath=_FLAGS)
 def contract_rows(X, x, Y, y, Z, z, loops, first, last, low, high, num_reduced):
     """Rows ``low`` to ``high`` of Z = sum X Y; each row is written, then added to ``num_reduced`` - 1 times."""
     q = last - 1
@@ -109,7 +109,7 @@ def contract_rows(X, x, Y, y, Z, z, loops, first, last, low, high, num_reduced):
             k -= 1
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+@njit(cache=True, fastmath=_FLAGS)
 def accumulate(X, x, Y, y, sums, loops, first, last, low, high):
     """Add iterations ``low`` to ``high`` of a contraction to the small float64 array ``sums``."""
     q = last - 1
@@ -159,7 +159,7 @@ def accumulate(X, x, Y, y, sums, loops, first, last, low, high):
             k -= 1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def contract(X, x, Y, y, Z, z, size, program, number, sums):
     """One whole contraction into Z[z : z + size]."""
     loops, form = program.loops, program.form[number]
@@ -176,7 +176,7 @@ def contract(X, x, Y, y, Z, z, size, program, number, sums):
             Z[z + j] = sums[j]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def load(tables, start, V, bounds, exponential):
     """Copy tables less their maxima to V[1:], exponentiated if wanted; returns the sum of the maxima."""
     scale = 0.0
@@ -213,7 +213,7 @@ def load(tables, start, V, bounds, exponential):
     return scale
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit
 def tighten(V, start, size, node, bounds, factor):
     """Divide a node's values by a power of two near their maximum and bound them; returns its log."""
     top = V[start]
@@ -243,7 +243,7 @@ def tighten(V, start, size, node, bounds, factor):
     return exponent * LOG_TWO
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def prepare(V, step, offset, size, cells, bounds, factor, limit):
     """Make a step safe: bound its result, rescaling operands if need be.
 
@@ -268,7 +268,7 @@ def prepare(V, step, offset, size, cells, bounds, factor, limit):
     return np.nan
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def upward(V, program, offset, bounds, factor, limit, sums, begin, end):
     """Steps ``begin`` to ``end``; returns the log of the scales taken out, NaN if the range does not suffice."""
     steps, size, work, form = program.steps, program.size, program.work, program.form
@@ -285,7 +285,7 @@ def upward(V, program, offset, bounds, factor, limit, sums, begin, end):
     return scale
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def silence(V, start, G, gradient, size):
     """Zero adjoints where values are zero: no state has these cells, and what the others give there is unbounded."""
     for j in range(size):
@@ -293,7 +293,7 @@ def silence(V, start, G, gradient, size):
             G[gradient + j] = 0.0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def downward(V, G, program, offset, bounds, factor, sums, begin, end):
     """Adjoints of steps ``end`` - 1 down to ``begin``."""
     steps, size, gradient, form = program.steps, program.size, program.gradient, program.form
@@ -314,7 +314,7 @@ def downward(V, G, program, offset, bounds, factor, sums, begin, end):
             contract(X, x, Y, y, G, gradient[node], size[node], program, 3 * i + r, sums)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def run_batch(tables, log_z, eta, want_eta, constant, program, offset, num_values, num_gradients, limit):
     """Log Z (B,) and, if wanted, eta (B, num_terms) of small programs; NaN where the range does not suffice.
 
@@ -347,7 +347,7 @@ def run_batch(tables, log_z, eta, want_eta, constant, program, offset, num_value
                 eta[b, i] = V[i + 1] * G[i + 1]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def trace_back(V, visits, outer, uniforms, states, begin, end):
     """Draw columns ``begin`` to ``end`` of states (d, n), one variable at a time.
 

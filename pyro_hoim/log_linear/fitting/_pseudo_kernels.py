@@ -11,7 +11,7 @@ _FLAGS = {"reassoc", "contract", "nsz"}
 BLOCK = 256  # rows of a block: their codes and the slices of one variable stay in the cache
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+@njit(cache=True, fastmath=_FLAGS)
 def conditionals(codes, weights, layout, tables, gradient, with_gradient, loss):
     """``loss`` plus the weighted sum of minus log q(x_i | x_-i); its gradient is added to ``gradient``.
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...compute.jit import njit
+from ...compute.jit import njit, write
 
 WINDOW = 32
 """Most steps along a move from which the next table is drawn."""
@@ -19,7 +19,7 @@ MAX_LEVELS = 16
 Array = NDArray[Any]
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit(forceinline=True)
 def _below(state: Array, limit: Any) -> Any:
     """A whole number below a limit (at most 2^31) by splitmix64; sums and products wrap around."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -30,7 +30,7 @@ def _below(state: Array, limit: Any) -> Any:
     return np.int64(((z >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit
 def _other_level(state: Array, offsets: Array, start: Any, size: Any, passed: Array, num: Any) -> Any:
     """Offset of a level of a block that is none of those passed; the first one passed is that of the cell."""
     while True:
@@ -45,7 +45,7 @@ def _other_level(state: Array, offsets: Array, start: Any, size: Any, passed: Ar
             return value
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit
 def _line(
     state: Array, x: Any, shape: Array, of_block: Array, sizes: Array, offsets: Array, at: Array, ends: Array
 ) -> Any:
@@ -67,7 +67,7 @@ def _line(
     return _cells(base, num_blocks, length, at, ends)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit
 def _cells(base: Any, num_blocks: Any, length: Any, at: Array, ends: Array) -> Any:
     """Cells of a move from the levels of its blocks and what the cells have besides; half of their number."""
     if num_blocks == 1:
@@ -88,7 +88,7 @@ def _cells(base: Any, num_blocks: Any, length: Any, at: Array, ends: Array) -> A
     return half
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _row(state: Array, n: Array, cells: Array, part: Array, other: Array, key: Any, back: Any) -> Any:
     """Cell of a random row that is a key apart from two parts, or -1; how many rows are that, and how many another."""
     cell, total, total_back = np.int64(-1), np.int64(0), np.int64(0)
@@ -103,7 +103,7 @@ def _row(state: Array, n: Array, cells: Array, part: Array, other: Array, key: A
     return cell, total, total_back
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _exchange(
     state: Array,
     n: Array,
@@ -179,7 +179,7 @@ def _exchange(
     return half if odds >= 1 or _below(state, 2**31) < odds * 2**31 else 0
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit
 def _step(state: Array, n: Array, ends: Array, half: Any, low: Any, high: Any, occupied: Any, weights: Array) -> Any:
     """How far to go along a move: drawn from the law on the line, times the chance that the line is proposed."""
     # At an end of the line a cell empties, so that the line is proposed from there less often.
@@ -218,7 +218,7 @@ def _step(state: Array, n: Array, ends: Array, half: Any, low: Any, high: Any, o
     return last
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit
 def _moved(n: Array, d: Any, ends: Array, half: Any, listed: Array, where: Array, occupied: Any) -> Any:
     """Move by a number of rows, and keep the list of occupied cells; their number."""
     for side in range(2):
@@ -236,7 +236,7 @@ def _moved(n: Array, d: Any, ends: Array, half: Any, listed: Array, where: Array
     return occupied
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def walk(
     n: Array,
     num_steps: Any,
@@ -297,7 +297,7 @@ def walk(
     return num_moves
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def chains(
     start: Array,
     num_steps: Any,
@@ -313,12 +313,12 @@ def chains(
     """Ends (num_chains, num_cells) of chains that leave the same table in turn; the number of moves made."""
     num_moves = 0
     for c in range(out.shape[0]):
-        out[c] = start
+        write(out[c], start)
         num_moves += walk(out[c], num_steps, state, allowed, shapes, of_block, sizes, offsets, is_sparse)
     return num_moves
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True)
 def enumerate_tables(left: Array, group: Array, is_last: Array, out: Array, max_nodes: Any) -> Any:
     """All tables with given margins, cell by cell; their number, or -1 where there are too many to go through.
 
@@ -333,7 +333,7 @@ def enumerate_tables(left: Array, group: Array, is_last: Array, out: Array, max_
         if c == num_cells:
             if num_tables == out.shape[0]:
                 return -1
-            out[num_tables] = table
+            write(out[num_tables], table)
             num_tables += 1
             c, is_new = c - 1, False
             continue

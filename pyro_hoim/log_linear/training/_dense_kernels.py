@@ -14,7 +14,7 @@ from ...compute.jit import njit
 _FLAGS = {"reassoc", "contract", "nsz"}
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+@njit(cache=True, fastmath=_FLAGS)
 def scatter_up(steps: NDArray[np.int64], work: NDArray[Any]) -> None:
     """Spread nodes over the axes that their parents have more: parent (A, M, C) = or += child (A, C).
 
@@ -45,7 +45,7 @@ def scatter_up(steps: NDArray[np.int64], work: NDArray[Any]) -> None:
                             work[at + c] = work[source + c]
 
 
-@njit(nogil=True, cache=True, fastmath=_FLAGS, error_model="numpy")
+@njit(cache=True, fastmath=_FLAGS)
 def gather_down(steps: NDArray[np.int64], work: NDArray[Any]) -> None:
     """The same steps in reverse: child (A, C) = sum over M of parent (A, M, C)."""
     for k in range(len(steps) - 1, -1, -1):
@@ -69,7 +69,7 @@ def gather_down(steps: NDArray[np.int64], work: NDArray[Any]) -> None:
                         work[target + c] += work[at + c]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def centre(axes: NDArray[np.int64], values: NDArray[Any]) -> None:
     """Subtract means along axes, in place; a row of ``axes`` is (position of the table, A, M, C)."""
     for k in range(len(axes)):
@@ -85,7 +85,7 @@ def centre(axes: NDArray[np.int64], values: NDArray[Any]) -> None:
                     values[at + m * num_c] -= total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def apply_precision(axes: NDArray[np.int64], correlation: float, values: NDArray[np.float64]) -> None:
     """Multiply by the precision of a stationary AR(1) sequence along axes, in place.
 

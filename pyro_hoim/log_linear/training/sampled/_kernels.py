@@ -10,7 +10,7 @@ from ....compute.jit import njit
 _LANES = 2048  # states whose cells are looked up together
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def add_margins(codes, weights, first, members, variables, strides, begin, step, total):
     """Add the weights (N,) of states, codes (d, N), to their cells of every ``step``-th set from ``begin``.
 
@@ -30,7 +30,7 @@ def add_margins(codes, weights, first, members, variables, strides, begin, step,
                 total[index[b]] += weights[start + b]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(cache=True)
 def parent_scores(columns, cards, counts, child, cells, fitted, prior, parents, max_cells):
     """Log-likelihood (parents,) of a variable when each row is left out, with one more parent each.
 
