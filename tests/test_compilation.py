@@ -4,7 +4,9 @@ import ast
 import gc
 import importlib
 import logging
+import os
 import shutil
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -140,3 +142,19 @@ def test_a_process_that_fails_is_an_error(monkeypatch):
 def test_wrong_jobs(jobs):
     with pytest.raises(InputError, match="jobs: expected a whole number from 1 or None, received"):
         compilation.warm_up(jobs)
+
+
+def test_numbas_own_compiler_serves_where_its_version_is_not_known(tmp_path):
+    program = (
+        "import numba, numpy as np\n"
+        "numba.__version__ = '9.1.0'\n"
+        "from pyro_hoim.compute import jit\n"
+        "assert {jit.ALONE['pipeline_class'], jit.LINKED['pipeline_class']} == {numba.core.compiler.Compiler}\n"
+        "from pyro_hoim.log_linear.goodness.fibre import listed_tables\n"
+        "margins = [np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])]\n"
+        "print(len(listed_tables(np.array([3, 1, 1, 3]), np.ones(4, dtype=bool), margins)[0]))\n"
+    )
+    paths = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=paths)
+    assert int(done.stdout) == 5  # the first cell says all, from 0 to 4
+    assert _jit.LINKED["pipeline_class"] is not _jit.ALONE["pipeline_class"]  # control: this version is known

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from operator import attrgetter
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numba
 from numba.core import event
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, Flags
-from typing_extensions import override
+from numba.core.compiler import Compiler
 
 __all__ = ["njit", "write"]  # kernels take them from here, so that the notice is registered
 
@@ -22,72 +18,33 @@ NOTICE = (
 )
 
 
-class _LinkedCode(JITCodeLibrary):
-    """Code that is linked into that of its callers, and is optimised and made machine code there alone."""
-
-    @property
-    @override
-    def codegen(self) -> Any:
-        """Who would set the address of an environment, of which code that is not loaded has none."""
-        return SimpleNamespace(set_env=lambda name, env: None)  # noqa: ARG005
-
-    @override
-    def get_pointer_to_function(self, name: str) -> int:
-        self._ensure_finalized()
-        return 0
-
-    def _optimize_final_module(self) -> None:
-        """Nothing to do."""
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._finalized = True
+_KNOWN = ("0.68",)  # versions of Numba with which all tests have passed by these compilers
 
 
-class _Flags(Flags):
-    """Flags that are equal where what is passed on to callees is.
+def _compilers() -> tuple[Any, Any]:
+    """The compilers of functions that Python calls, and of those that compiled ones alone call.
 
-    Numba compiles its own functions anew for every set of flags of a caller, and compares these often.
+    Numba's own where another version of it may work otherwise inside: that takes longer, with the same results.
     """
+    if numba.__version__.rpartition(".")[0] not in _KNOWN:
+        return Compiler, Compiler
+    from ._linking import KernelCompiler, LinkingCompiler
 
-    @override
-    def __eq__(self, other: object) -> bool:
-        passed_on = attrgetter("nrt", "error_model", "fastmath", "forceinline")
-        return isinstance(other, Flags) and passed_on(self) == passed_on(other)
-
-    __hash__ = Flags.__hash__
+    return KernelCompiler, LinkingCompiler
 
 
-class _Compiler(Compiler):
-    """Numba's compiler of functions that Python calls."""
-
-    @override
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.state.flags = _Flags(self.state.flags)
-
-
-class _LinkingCompiler(_Compiler):
-    """The compiler of functions that compiled ones alone call."""
-
-    @override
-    def define_pipelines(self) -> Any:
-        state = self.state
-        if state.library is None:
-            state.library = _LinkedCode(state.targetctx.codegen(), state.func_id.func_qualname)
-        return super().define_pipelines()
-
+_OWN, _LINKING = _compilers()
 
 ALONE: Any = {
     "nogil": True,
     "error_model": "numpy",
     "no_cfunc_wrapper": True,
     "no_cpython_wrapper": True,
-    "pipeline_class": _Compiler,
+    "pipeline_class": _OWN,
 }
 """Options of functions that compiled ones alone call, and that are optimised before they are linked into these."""
 
-LINKED: Any = {**ALONE, "pipeline_class": _LinkingCompiler}
+LINKED: Any = {**ALONE, "pipeline_class": _LINKING}
 """The same of functions that are optimised with their callers alone, which takes less time."""
 
 
