@@ -25,11 +25,11 @@ MEETING := pyro_hoim $(addprefix tests/,compute core datasets estimators plots) 
 	$(patsubst %,tests/test_%.py,atomic compilation device guard public_api) \
 	$(call tests_of,cli,commands families forty_files options system) \
 	$(call tests_of,data,bins columns doors encoding files_of_others frames row_options safe_cells table_file typed_files wide) \
-	$(call tests_of,data/sources,as_whole files local rows) \
+	$(call tests_of,data/sources,as_whole files rows) \
 	$(call tests_of,front,fit frames_everywhere) \
 	$(call tests_of,report,folder labels_and_counts report words) \
-	$(call tests_of,results,conformance summary what_people_read) \
-	$(call tests_of,interop,arviz chains loo markov structures) \
+	$(call tests_of,results,conformance summary) \
+	$(call tests_of,interop,arviz chains loo markov) \
 	$(call tests_of,runs,damaged_files model_files)
 # Of those files, what is of our own modules and kernels alone.
 OUR_OWN := every_kernel_that_python_calls or processes_report or every_cache_of_tensors or its_own_family_alone or \

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -138,3 +140,20 @@ def _imports(tree):
 def test_the_command_line_does_not_parse_messages():
     assert "re" not in _imports(_parsed("cli", "wording.py"))
     assert all("re" in _imports(ast.parse(source)) for source in ("import re\n", "from re import sub\n"))
+
+
+def _absent_tests(commands):
+    """Test files and folders that commands name and that are not there."""
+    named = set(re.findall(r"(?<=\s)tests/[\w/.]+", commands))
+    return sorted(path for path in named if not (PACKAGE.parent / path).exists())
+
+
+def test_targets_of_the_makefile_name_test_files_that_exist():
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("no make here: which files its targets name is not known")
+    for target in ("newest", "offline", "peers"):
+        printed = subprocess.run([make, "--dry-run", target], cwd=PACKAGE.parent, capture_output=True, text=True)
+        assert "tests/" in printed.stdout
+        assert _absent_tests(printed.stdout) == []
+    assert _absent_tests("pytest tests/data tests/data/test_gone.py") == ["tests/data/test_gone.py"]
