@@ -10,8 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import helmert
-from scipy.linalg.lapack import dposv
+from scipy.linalg import get_lapack_funcs, helmert
 from scipy.sparse import csc_array, csr_array
 
 Floats = NDArray[np.float64]
@@ -25,6 +24,9 @@ _RANK = 1e-10  # of the largest eigenvalue
 _WRITTEN = 2**17  # entries of columns in patterns that are written out: products of more wait for memory
 _PRODUCTS_OF_PAIRS = 2**20  # of columns of patterns that cost no more than sums over pairs of cells
 _PRODUCTS, _NEARLY = 50, 1e-4  # of conjugate gradients: most, and the share of what a step gains that it may miss
+
+
+_solve_positive: Any = get_lapack_funcs("posv", dtype=np.float64)
 
 
 @lru_cache(maxsize=256)
@@ -292,7 +294,7 @@ def maximised(
         diagonal = np.einsum("ii->i", curvature)
         diagonal += ridge
         diagonal += _RANK * max(float(diagonal.max(initial=0.0)), _FLAT)
-        _, solved, status = dposv(curvature.T, slope, overwrite_a=True)
+        _, solved, status = _solve_positive(curvature.T, slope, overwrite_a=True)
         if status:  # not positive, by rounding
             solved = np.linalg.solve(curvature, slope)
         return np.asarray(solved, np.float64)
