@@ -45,7 +45,6 @@ _LOSS_ERROR = 0.01  # of log Z, with 100 variables; it grows as the spread of th
 _SEARCH_DAMPING, _FINAL_DAMPING, _CHOSEN_DAMPING = 3e-3, 1e-3, 5e-4
 _FINAL_BUDGET = 2**26  # sweeps of a run of the last estimate of log Z
 _CELLS_PER_ROUND = 4e9  # look-ups of all candidates of a round
-_END = 4  # part of the iterations that the last fit goes on for with all chains
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,6 @@ class Recipe:
                 unchosen = _FINAL_DAMPING if is_final else _SEARCH_DAMPING
                 settings = replace(settings, damping=_CHOSEN_DAMPING if is_chosen else unchosen)
             evidence = EvidenceRounds(rounds)
-            if is_final and self.sampling is None and self.chains_factor > 1:
-                damping = _CHOSEN_DAMPING if is_chosen else _SEARCH_DAMPING
-                return _FinalTrainer(rows, graph, ridge, settings, evidence, damping)
             if is_final:
                 return SampledTrainer(rows, graph, penalty=ridge, settings=settings, evidence=evidence)
             chosen = settings.damping if self.sampling is not None else _CHOSEN_DAMPING
@@ -114,37 +110,6 @@ class Recipe:
         if self.sampling is not None:
             return settings
         return replace(settings, num_chains=self.chains_factor * settings.num_chains, loss_budget=_FINAL_BUDGET)
-
-
-class _FinalTrainer(SampledTrainer):
-    """Sampled training that goes its way as a search does, and only its end with all chains and a smaller damping.
-
-    The noise of the gradients counts in the last parameters alone, which are averaged. With few chains and a small
-    damping it would wander into states that no chain visits.
-    """
-
-    def __init__(
-        self,
-        rows: Observations,
-        hypergraph: InteractionHypergraph,
-        penalty: InteractionRidge,
-        settings: SampledTraining,
-        evidence: EvidenceRounds,
-        damping: float,
-    ) -> None:
-        super().__init__(rows, hypergraph, penalty=penalty, settings=settings, evidence=evidence)
-        self._search = replace(settings, num_chains=SampledTraining().num_chains, damping=damping)
-
-    @override
-    def _fit(self) -> TrainingReport:
-        settings = self.settings
-        first = self._path(self._search, restarts=bool(settings.restart))
-        if first.status == "diverged":
-            return first
-        num_iterations, rate = -(-settings.num_iterations // _END), settings.learning_rate / 2
-        last = self._path(replace(settings, num_iterations=num_iterations, learning_rate=rate), restarts=False)
-        num_iterations = first.num_iterations + last.num_iterations
-        return replace(last, num_iterations=num_iterations, notes=(*first.notes, *last.notes))
 
 
 class _SearchTrainer(SampledTrainer):

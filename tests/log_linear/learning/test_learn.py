@@ -108,17 +108,6 @@ def parts(truth):
     return tuple(draw(truth, n, seed) for n, seed in ((3000, 1), (1500, 2), (3000, 3)))
 
 
-def test_the_last_fit_ends_with_all_chains_and_is_that_of_exact_gradients(truth, parts):
-    ridge, rows, graph = InteractionRidge(1.0), parts[0], truth.hypergraph.closure()
-    last = _trainers.Recipe("sampled", (0, 0), chains_factor=4).trainer(rows, graph, ridge, is_final=True)
-    assert last.train().num_iterations == 1250 and len(last.state_dict()["codes"]) == 16_000
-    exact = ExactTrainer(rows, graph, penalty=ridge)
-    exact.train()
-    expected = LogLinearEnergy(graph, exact.tables)
-    # The noise of the rows is larger.
-    assert divergence(expected, LogLinearEnergy(graph, last.tables)) < 1e-3 < divergence(expected, truth)
-
-
 @pytest.fixture(scope="module")
 def learned(parts):
     return learn(parts[0], parts[1], per_round=3)
