@@ -26,7 +26,7 @@ _PRODUCTS_OF_PAIRS = 2**20  # of columns of patterns that cost no more than sums
 _PRODUCTS, _NEARLY = 50, 1e-4  # of conjugate gradients: most, and the share of what a step gains that it may miss
 
 
-_solve_positive: Any = get_lapack_funcs("posv", dtype=np.float64)
+_solve_positive: Any = get_lapack_funcs("posv", dtype=np.float64)  # without the checks of cho_factor, which take longer
 
 
 @lru_cache(maxsize=256)
@@ -294,13 +294,16 @@ def maximised(
         diagonal = np.einsum("ii->i", curvature)
         diagonal += ridge
         diagonal += _RANK * max(float(diagonal.max(initial=0.0)), _FLAT)
-        _, solved, status = _solve_positive(curvature.T, slope, overwrite_a=True)
-        if status:  # not positive, by rounding
-            solved = np.linalg.solve(curvature, slope)
-        return np.asarray(solved, np.float64)
+        return _solved(curvature, slope)
 
     solution, probs, value = _climbed(design, totals, seen, ridge, start, step, until)
     return Maximum(design, counts, solution, probs, value + float(solution @ (ridge * solution)) / 2, value)
+
+
+def _solved(curvature: Floats, slope: Floats) -> Floats:
+    """The step of a slope by a symmetric matrix (q, q), also where rounding left it not positive."""
+    _, step, status = _solve_positive(curvature.T, slope)
+    return np.linalg.solve(curvature, slope) if status else step
 
 
 def evidence_strength(

@@ -370,6 +370,18 @@ def test_information_of_products_is_that_of_statistics_written_out(monkeypatch, 
     np.testing.assert_allclose(design.image(totals, probs, parameters), expected @ parameters, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("least", [1.0, -1e-3])
+def test_steps_by_a_curvature_that_rounding_left_not_positive(least):
+    rng = np.random.default_rng(0)
+    axes = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    values, slope = np.array([least, 2.0, 3.0, 4.0, 5.0, 6.0]), rng.normal(size=6)
+    curvature = (axes * values) @ axes.T
+    before = curvature.copy()
+    step = conditional_fits._solved(curvature, slope)
+    np.testing.assert_allclose(step, (axes / values) @ (axes.T @ slope), rtol=1e-10)
+    np.testing.assert_array_equal(curvature, before)
+
+
 def test_a_fit_without_the_set_serves_for_other_sets_of_its_variable():
     codes = np.random.default_rng(0).integers(0, (2, 3, 2, 4), (300, 4))
     kept = [("a", "b")]
