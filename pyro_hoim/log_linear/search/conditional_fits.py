@@ -303,7 +303,7 @@ def maximised(
 def _solved(curvature: Floats, slope: Floats) -> Floats:
     """The step of a slope by a symmetric matrix (q, q), also where rounding left it not positive."""
     _, step, status = _solve_positive(curvature.T, slope)
-    return np.linalg.solve(curvature, slope) if status else step
+    return np.asarray(np.linalg.solve(curvature, slope) if status else step, np.float64)
 
 
 def evidence_strength(
