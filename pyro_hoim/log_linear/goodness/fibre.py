@@ -235,6 +235,7 @@ def listed_tables(
 # Tables of a decomposable model drawn given the margins that it fits, for exact tests of that model.
 
 _MOST_VALUES = 2**26
+_DEALT = 2**15  # rows
 
 
 def conditional_cost(hypergraph: InteractionHypergraph, data: Observations) -> float:
@@ -261,28 +262,42 @@ def conditional_tables(
     # Every row moves with its clique: what a step deals anew is the rest of the clique given the separator.
     rows = data.unique()  # the same tables whatever the order of the rows
     codes = np.repeat(rows.codes.numpy(), rows.counts.numpy().astype(np.int64), axis=0)
-    steps: list[tuple[list[int], list[int], np.ndarray]] = []
-    for node in hypergraph.junction_tree():
+    parts = codes * np.array([math.prod(cards[i + 1 :]) for i in range(len(cards))], dtype=np.int64)  # of cell numbers
+    tree = hypergraph.junction_tree()
+    asked = {i for node in tree for i in domain.indices(node.separator)}
+    loose = set(range(len(cards)))
+    steps: list[tuple[list[int], np.ndarray, dict[int, np.ndarray]]] = []
+    for node in tree:
         separator = list(domain.indices(node.separator))
         added = [i for i in domain.indices(node.clique) if i not in separator]
         order = np.argsort(cell_numbers(codes, separator, cards), kind="stable")
-        steps.append((separator, added, codes[order][:, added]))
+        steps.append((separator, parts[order][:, added].sum(1), {i: codes[order, i] for i in asked & set(added)}))
+        loose.difference_update(added)
     # Variables without an interaction are dealt on their own.
     random = np.random.default_rng(seed)
-    covered = {i for _, added, _ in steps for i in added}
+    most = max(1, _DEALT // max(1, len(codes)))  # tables at a time, such that what is dealt stays in a cache
+
+    def dealt(size: int) -> np.ndarray:
+        states, numbers = np.zeros((size, len(codes)), dtype=np.int64), np.empty((size, len(steps), len(codes)))
+        for state, number in zip(states, numbers, strict=True):
+            for i in loose:
+                state += random.permutation(parts[:, i])
+            random.random(out=number)
+        values = {i: np.empty_like(states) for i in asked}
+        for step, (separator, moved, passed) in enumerate(steps):
+            keys = numbers[:, step]
+            if separator:
+                keys = keys + sum(values[i] * math.prod(cards[j] for j in separator if j > i) for i in separator)
+            order = np.argsort(keys) + len(codes) * np.arange(size)[:, None]
+            states.ravel()[order] += moved
+            for i, column in passed.items():
+                values[i].ravel()[order] = column
+        states += len(cells) * np.arange(size)[:, None]
+        return np.bincount(states.ravel(), minlength=size * len(cells)).reshape(size, -1)
 
     def draw(size: int) -> np.ndarray:
-        tables = np.empty((int(cells.sum()), size))
-        for number in range(size):
-            drawn = np.zeros_like(codes)
-            for i in set(range(len(cards))) - covered:
-                drawn[:, i] = random.permutation(codes[:, i])
-            for separator, added, dealt in steps:
-                order = np.argsort(cell_numbers(drawn, separator, cards) + random.random(len(drawn)))
-                drawn[order[:, None], added] = dealt
-            states = cell_numbers(drawn, range(len(cards)), cards)
-            tables[:, number] = np.bincount(states, minlength=len(cells))[cells]
-        return tables
+        tables = [dealt(min(most, size - start))[:, cells] for start in range(0, size, most)]
+        return np.concatenate(tables).T.astype(float) if tables else np.empty((int(cells.sum()), 0))
 
     return draw
 
