@@ -66,10 +66,12 @@ def enumerated_log_z(energy: LogLinearEnergy) -> float:
     """Log Z by the sum over all states at once; 8 bytes a state."""
     graph, flat = energy.hypergraph, energy.tables.numpy()
     cards = graph.domain.cardinalities
-    total = np.zeros(cards)
-    for edge, scope in zip(graph.edges, graph.edge_indices, strict=True):
-        shape = [cards[i] if i in scope else 1 for i in range(len(cards))]
-        total += flat[graph.term_slices[edge]].reshape(shape)
+    total = np.zeros(())
+    for last, card in enumerate(cards):  # every interaction over no more variables than up to its last one
+        total = np.repeat(total[..., None], card, -1)
+        for edge, scope in zip(graph.edges, graph.edge_indices, strict=True):
+            if scope[-1] == last:
+                total += flat[graph.term_slices[edge]].reshape([cards[i] if i in scope else 1 for i in range(last + 1)])
     return log_sum(total)
 
 

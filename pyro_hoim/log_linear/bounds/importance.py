@@ -513,15 +513,21 @@ Floats = NDArray[np.float64]
 _STAKES = 0.5 ** np.arange(17)  # each half of the one before, down to what a hundred thousand weights call for
 _WIDEST = 40.0  # nats from the mean within which limits are looked for
 _HALVINGS = 24  # of that distance
+_FACTORS = 2**14  # that are computed at once
 
 
 def _log_capital(ratios: Floats, priors: Floats) -> float:
     """Log of the average capital over stakes, where each gains its share of ``ratios`` (n,), none below -1."""
     # Products of eight factors at a time need fewer logarithms; they end in zero or infinity only far from any limit.
     parts = np.concatenate([ratios, np.zeros(-len(ratios) % 8)]).reshape(8, -1)
+    most = max(1, _FACTORS // max(1, parts.size))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        logs = [np.log((1.0 + stake * parts).prod(0)).sum() for stake in _STAKES[: len(priors)]]
-    return float(np.logaddexp.reduce(np.nan_to_num(logs, nan=-np.inf, posinf=np.inf, neginf=-np.inf) + np.log(priors)))
+        logs = [
+            np.log((1.0 + stakes[:, None, None] * parts).prod(1)).sum(1)
+            for stakes in np.split(_STAKES[: len(priors)], range(most, len(priors), most))
+        ]
+    logs = np.nan_to_num(np.concatenate(logs), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    return float(np.logaddexp.reduce(logs + np.log(priors)))
 
 
 def _last_refuted(near: float, far: float, is_refuted: Callable[[float], bool]) -> float:
