@@ -6,15 +6,16 @@ import os
 import re
 import time
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..budgets import LARGEST_SEED
-from ..core.words import with_options
+from ..core.words import options_written, with_options
 from ..errors import InputError, out_of_range, refused
-from .output import Progress, flag
+from .output import Progress, flag, written
 from .system import one_line
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ SEED = WholeNumber(0, LARGEST_SEED)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
+@cache  # click looks for translations of the name of every type that it makes
 def click_option(option: Option) -> click.Option:
     """An option of a family as click knows it."""
     name = flag(option.name)
@@ -122,6 +124,8 @@ def click_option(option: Option) -> click.Option:
         "path": click.Path(path_type=Path),
     }
     is_flag = option.kind in ("flag", "switch")
+    with options_written(written):
+        help_text = with_options(option.help)
     return click.Option(
         [f"{name}/--no-{name[2:]}" if option.kind == "switch" else name, option.name],
         type=None if is_flag else types[option.kind],
@@ -130,5 +134,5 @@ def click_option(option: Option) -> click.Option:
         multiple=option.multiple,
         metavar=option.metavar,
         show_default=option.default is not None,
-        help=with_options(option.help),
+        help=help_text,
     )

@@ -734,6 +734,13 @@ class WorkingSet(Regression):
 MOST_BYTES = 2**33
 """Most memory of the rows and features of one joint regression."""
 _ROWS_AT_A_TIME = 2**16
+LEAST_SHARED = 2**13
+"""Rows of all columns below which threads take longer to start than the rows do."""
+
+
+def jobs_worth(jobs: int | None, num_rows: int) -> int | None:
+    """The workers for a number of rows of all columns; None leaves them to a surrounding parallel_config."""
+    return jobs if jobs is None or num_rows >= LEAST_SHARED else 1
 
 
 def base_measure(rows: RootRows, nodes: Sequence[int]) -> float:
@@ -871,7 +878,8 @@ class JointRegression(Regression):
         return self._lines
 
     def _evaluate(self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats) -> None:
-        joblib.Parallel(n_jobs=self._jobs, require="sharedmem")(
+        jobs = jobs_worth(self._jobs, len(self.weights)) if len(self._parts) > 1 else 1
+        joblib.Parallel(n_jobs=jobs, require="sharedmem")(
             joblib.delayed(law.evaluate)(eta[p], derivatives, value[p], mean[p], covariance[p])
             for law, p in self._parts
         )

@@ -28,6 +28,7 @@ from ._regression import (
     Regression,
     Status,
     base_measure,
+    jobs_worth,
     newton,
     statistic,
 )
@@ -156,7 +157,7 @@ class RefitProblem:
     ) -> RefitEnd:
         """Ends of the tasks of all columns as one."""
         # Losses of columns add up; the worst of them says how it ended.
-        ends: list[RefitEnd] = _at_work(jobs, tasks)
+        ends: list[RefitEnd] = self._at_work(jobs, tasks)
         worst: Status = "converged"
         for positions, end in zip(places, ends, strict=True):
             values[positions] = end.values
@@ -187,9 +188,15 @@ class RefitProblem:
         after = None if advance is None else lambda point, steps: advance(point.coefficients, before + steps)
         return _minimum(joint, starts, settings, before, after)
 
+    def _at_work(self, jobs: int | None, tasks: Iterable[Any]) -> list[Any]:
+        """Results of tasks, one per column, in their order; a surrounding parallel_config may choose processes."""
+        workers = jobs_worth(jobs, self.rows.num_rows * len(self.nodes))
+        return cast("list[Any]", joblib.Parallel(n_jobs=workers, prefer="threads")(tasks))
+
     def loss(self, values: Floats, jobs: int | None) -> float:
         """Pseudo-NLL of some coefficients, without the base measure."""
-        return math.fsum(_at_work(jobs, (joblib.delayed(self._column_loss)(i, values) for i in range(len(self.nodes)))))
+        tasks = (joblib.delayed(self._column_loss)(i, values) for i in range(len(self.nodes)))
+        return math.fsum(self._at_work(jobs, tasks))
 
     def _column_loss(self, i: int, values: Floats) -> float:
         """Mean minus log conditional law of the i-th column, without the base measure."""
@@ -236,11 +243,6 @@ def _groups(l1: Sequence[float], groups_of: Sequence[object]) -> Groups:
             penalties.append(penalty)
     ends = np.array(starts, dtype=np.int64)
     return Groups(ends, np.array(penalties) * np.sqrt(np.diff(ends)))
-
-
-def _at_work(jobs: int | None, tasks: Iterable[Any]) -> list[Any]:
-    """Results of tasks, one per column, in their order; a surrounding parallel_config may choose processes."""
-    return cast("list[Any]", joblib.Parallel(n_jobs=jobs, prefer="threads")(tasks))
 
 
 def _minimum(

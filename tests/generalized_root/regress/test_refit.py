@@ -324,7 +324,8 @@ def test_fixed_columns_stay_out():
     assert (nothing.structure.num_terms, nothing.refit.pseudo_nll) == (0, 0.0)
 
 
-def test_workers_do_not_matter():
+def test_workers_do_not_matter(monkeypatch):
+    monkeypatch.setattr(_regression, "LEAST_SHARED", 0)  # threads also for few rows
     x = spread_counts(9, 60, 5)
     for refit in ("singles", "all"):
         one, two = (fit_roots(x, order=3, refit=refit, settings=RootSettings(jobs=jobs)) for jobs in (1, 2))
