@@ -172,6 +172,15 @@ def _fields(node):
             yield from (line.annotation for line in part.body if isinstance(line, ast.AnnAssign))
 
 
+def _definitions(node):
+    """Classes and functions in a module, without a look into expressions, where none is."""
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, ast.ClassDef | ast.FunctionDef):
+            yield part
+        if isinstance(part, ast.stmt):
+            yield from _definitions(part)
+
+
 def _unguarded(modules):
     """Cached functions of the modules, as "function -> type", that return tensors or what holds them, without a guard.
 
@@ -180,7 +189,7 @@ def _unguarded(modules):
     fields, cached = defaultdict(set), []
     for tree in modules:
         aliases = {t.id for node in tree.body if isinstance(node, ast.Assign) for t in node.targets if _is_name(t)}
-        for node in ast.walk(tree):
+        for node in _definitions(tree):
             if isinstance(node, ast.ClassDef):
                 fields[node.name] |= set().union(*map(_words, [*_fields(node), *node.bases])) - aliases
             elif isinstance(node, ast.FunctionDef) and node.decorator_list and node.returns is not None:
