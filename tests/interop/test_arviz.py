@@ -14,7 +14,7 @@ import pytest
 import torch
 import xarray
 from pyro.infer import HMC, MCMC, NUTS, Predictive
-from pyro.infer.autoguide import init_to_median
+from pyro.infer.autoguide import init_to_value
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError
@@ -250,11 +250,13 @@ def _ordered_model():
 
 @pytest.mark.parametrize("names", [["b", "a"], ["c", "b", "a"], ["a", "b"], ["c", "a", "b"]])
 def test_values_of_save_params_go_to_their_own_names(names):
-    # Short steps from the medians, for what is asked is whose they are.
-    kernel = NUTS(_ordered_model, step_size=1e-3, adapt_step_size=False, max_tree_depth=1, init_strategy=init_to_median)
+    expected = {"a": [-5.0], "b": [np.exp(3)] * 2, "c": [0.5, 0.3, 0.2]}
+    values = {"a": torch.tensor(-5.0), "b": torch.tensor(expected["b"]).float(), "c": torch.tensor(expected["c"])}
+    # Short steps from there, for what is asked is whose the values are.
+    start = init_to_value(values=values)
+    kernel = NUTS(_ordered_model, step_size=1e-3, adapt_step_size=False, max_tree_depth=1, init_strategy=start)
     mcmc = _run(kernel, save_params=names, num_samples=10, warmup_steps=0)
     posterior = to_arviz(mcmc).posterior
-    expected = {"a": [-5.0], "b": [np.exp(3)] * 2, "c": [0.5, 0.3, 0.2]}
     assert set(posterior.data_vars) == set(names)
     for name in names:
         mean = np.atleast_1d(posterior[name].mean(("chain", "draw")).values)
