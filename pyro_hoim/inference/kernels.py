@@ -15,6 +15,7 @@ from pyro.infer import NUTS
 from pyro.infer.mcmc.adaptation import BlockMassMatrix
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
+from scipy import special
 from typing_extensions import override
 
 from ..budgets import check_draws
@@ -269,10 +270,8 @@ def r_hat_limit(num_chains: int, num_draws: int) -> float:
         >>> round(r_hat_limit(4, 1000), 4), round(r_hat_limit(2, 20), 2)
         (1.0133, 1.37)
     """
-    from scipy import stats  # takes a second to import
-
     half = num_draws // 2
-    excess = float(stats.f.isf(_R_HAT_NOISE, 2 * num_chains - 1, 2 * num_chains * (half - 1)))
+    excess = float(special.fdtri(2 * num_chains - 1, 2 * num_chains * (half - 1), 1 - _R_HAT_NOISE))
     return R_HAT_LIMIT - 1 + math.sqrt((half - 1 + excess) / half)
 
 
