@@ -290,8 +290,8 @@ def test_tables_refuse_what_they_cannot_use(two_by_two):
 def positive_cells(hypergraph, counts, possible=slice(None)):
     """Possible cells that are positive in some table with the observed margins.
 
-    Such tables times any number are a cone, one of which has at least one in each of these cells: it reaches the largest
-    sum of a number for every cell that is at most one and at most what the cell holds.
+    Such tables times any number are a cone, one of which has at least one in each of these cells: it reaches the
+    largest sum of a number for every cell that is at most one and at most what the cell holds.
     """
     design = np.column_stack([np.ones(hypergraph.domain.num_states), design_matrix(hypergraph)])[possible]
     counts = counts[possible]
