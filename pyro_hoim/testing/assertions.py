@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -124,16 +125,18 @@ def required_draws(num_cells: int, tv: float) -> int:
         raise out_of_range("num_cells", "at least 2", received=num_cells)
     if not 0 < tv < 0.5:
         raise out_of_range("tv", "a number between 0 and 0.5", tv)
-    # The non-centrality at which the critical value is passed with the stated power.
-    freedom = num_cells - 1
+    return max(math.ceil(_shift(num_cells - 1) / (4 * tv * tv)), math.ceil(MINIMUM_EXPECTATION * num_cells))
+
+
+@lru_cache(maxsize=256)
+def _shift(freedom: int) -> float:
+    """The non-centrality at which the critical value of chi-square is passed with the stated power."""
     critical = stats.chi2.isf(FALSE_ALARM_RATE, freedom)
     high = 10.0
     while stats.ncx2.sf(critical, freedom, high) < POWER:
         high *= 2
-    shift: Any = optimize.brentq(
-        lambda v: stats.ncx2.sf(critical, freedom, v) - POWER, high / 2 if high > 10 else 1e-3, high
-    )
-    return max(math.ceil(shift / (4 * tv * tv)), math.ceil(MINIMUM_EXPECTATION * num_cells))
+    least = high / 2 if high > 10 else 1e-3
+    return float(cast(Any, optimize.brentq(lambda v: stats.ncx2.sf(critical, freedom, v) - POWER, least, high)))
 
 
 def chi_square_p_value(counts: Any, probs: Any) -> tuple[float, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,15 @@ class BackendCase:
 
     def tables(self, *batch_shape: int) -> torch.Tensor:
         r"""Balanced tables (\*batch_shape, num_terms), float64; the same on every call."""
-        rng = np.random.default_rng(self.seed)
-        return torch.as_tensor(random_tables(self.hypergraph, rng, scale=self.scale, batch_shape=batch_shape))
+        if batch_shape not in self._drawn:
+            rng = np.random.default_rng(self.seed)
+            tables = random_tables(self.hypergraph, rng, scale=self.scale, batch_shape=batch_shape)
+            self._drawn[batch_shape] = torch.as_tensor(tables)
+        return self._drawn[batch_shape].clone()
+
+    @cached_property
+    def _drawn(self) -> dict[tuple[int, ...], torch.Tensor]:
+        return {}
 
     def model(self, *batch_shape: int) -> LogLinearEnergy:
         """The model of :meth:`tables`."""

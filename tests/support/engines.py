@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from pyro_hoim.testing.oracles import as_array, count_states, enumerate_codes, e
 from .transitions import recompute_counts, recompute_energy, sweep_matrix, tempered_law
 
 Blocks = tuple[tuple[int, ...], ...]
+_MOST_ROWS = 6  # of tables
 
 
 def binary_hypergraphs() -> dict[str, InteractionHypergraph]:
@@ -77,16 +78,24 @@ class EngineCase:
         """Chains per law."""
         return required_draws(max(2, len(self.states)), self.tv)
 
-    def tables(self, num: int) -> torch.Tensor:
-        """Tables (num, num_terms), not balanced; the first rows are the same whatever the number."""
+    @cached_property
+    def _tables(self) -> torch.Tensor:
         rng = np.random.default_rng(self.seed)
-        rows = [random_tables(self.hypergraph, rng, scale=self.scale, balanced=False) for _ in range(num)]
+        rows = [random_tables(self.hypergraph, rng, scale=self.scale, balanced=False) for _ in range(_MOST_ROWS)]
         return torch.as_tensor(np.stack(rows))
 
-    def reference(self, num: int) -> torch.Tensor:
-        """Reference log weights (num, sum of cardinalities)."""
+    @cached_property
+    def _reference(self) -> torch.Tensor:
         rng = np.random.default_rng(self.seed + 1)
-        return torch.as_tensor(self.scale * rng.standard_normal((num, sum(self.cardinalities))))
+        return torch.as_tensor(self.scale * rng.standard_normal((_MOST_ROWS, sum(self.cardinalities))))
+
+    def tables(self, num: int) -> torch.Tensor:
+        """Tables (num, num_terms), not balanced, of up to six groups."""
+        return self._tables[:num].clone()
+
+    def reference(self, num: int) -> torch.Tensor:
+        """Reference log weights (num, sum of cardinalities), likewise."""
+        return self._reference[:num].clone()
 
     def blocks(self, kind: str) -> Blocks:
         """``"sites"``, the maximal ``"interactions"``, overlapping ``"pairs"`` or ``"halves"`` and all, if free."""
@@ -120,10 +129,22 @@ class EngineCase:
         rows = (order[s % len(order)] for s in range(num_sweeps))
         return [tuple(names[i] for i in blocks[b]) for row in rows for b in row]
 
-    def matrix(self, group: int, visits: Sequence[Sequence[str]], beta: float) -> np.ndarray:
+    def matrix(self, group: int, visits: Sequence[tuple[str, ...]], beta: float) -> np.ndarray:
         """Transition matrix of visits with the weights of one group."""
-        tables, reference = self.tables(group + 1)[group], self.reference(group + 1)[group]
-        return sweep_matrix(self.hypergraph, tables, visits, beta=beta, reference=reference)
+        tables, reference = (tuple(rows[group].tolist()) for rows in (self._tables, self._reference))
+        return _matrix(self.hypergraph, tables, tuple(visits), beta, reference)
+
+
+@lru_cache(maxsize=1024)
+def _matrix(
+    hypergraph: InteractionHypergraph,
+    tables: tuple[float, ...],
+    visits: tuple[tuple[str, ...], ...],
+    beta: float,
+    reference: tuple[float, ...],
+) -> np.ndarray:
+    """The same for several engines, by what it depends on."""
+    return sweep_matrix(hypergraph, np.array(tables), visits, beta=beta, reference=np.array(reference))
 
 
 _BETAS = np.array([0.0, 0.3, 1.0])

@@ -275,8 +275,7 @@ def _grid(side, rng, scale=1.0):
     return LogLinearEnergy(graph, torch.as_tensor(random_tables(graph, rng, scale=scale)))
 
 
-@pytest.mark.parametrize("kind", ["trees", "width:2"])
-@pytest.mark.parametrize("engine", ["auto", *ENGINES])
+@pytest.mark.parametrize(("engine", "kind"), [("auto", "trees"), *itertools.product(ENGINES, ("trees", "width:2"))])
 def test_annealed_weights_and_recorded_chains(engine, kind):
     """Log Z of a grid of 4 x 4 within six standard errors, and its mean energy within six of batch means."""
     model = _grid(4, np.random.default_rng(8))
@@ -286,16 +285,16 @@ def test_annealed_weights_and_recorded_chains(engine, kind):
     assert abs(float(estimate.value) - exact) < 6 * float(estimate.std_error) + 1e-6
     logs = exact_table(model.hypergraph, model.tables.numpy()).reshape(-1)
     mean = -float((np.exp(logs) * (logs + exact)).sum())
-    chains = GibbsChains(model, 500, schedule=GibbsSchedule(kind), engine=engine, seed=6)
-    energies = sample_chains(chains, 200, burn_in=20, record="energies").energies.mean(0)
-    assert abs(float(energies.mean()) - mean) < 6 * float(energies.std()) / np.sqrt(500)
+    chains = GibbsChains(model, 2500, schedule=GibbsSchedule(kind), engine=engine, seed=6)
+    energies = sample_chains(chains, 40, burn_in=20, record="energies").energies.mean(0)
+    assert abs(float(energies.mean()) - mean) < 6 * float(energies.std()) / np.sqrt(2500)
 
 
 @pytest.mark.parametrize("schedule", [TREES, GibbsSchedule("auto")], ids=["trees", "auto"])
 def test_mixed_gibbs_draws_a_law_alone_by_elimination_and_others_site_by_site(schedule):
     """A path of 30 copies that nothing depends on is redrawn at every sweep; the other is right, but moves slowly."""
-    path = _path(30, 4.0)
-    law = HierarchicalLogLinear(path.hypergraph, torch.full((29,), 2.0), coding="free")  # 4 nats for equal neighbours
+    path = _path(30, 6.0)
+    law = HierarchicalLogLinear(path.hypergraph, torch.full((29,), 3.0), coding="free")  # 6 nats for equal neighbours
 
     def alone():
         pyro.sample("z", law)
@@ -311,7 +310,7 @@ def test_mixed_gibbs_draws_a_law_alone_by_elimination_and_others_site_by_site(sc
         kernel.setup(0)
         params = {"z": torch.zeros(30)}
         draws = []
-        for _ in range(60):
+        for _ in range(30):
             params = kernel.sample(params)
             draws.append(int(params["z"].sum()))
         moved.append(np.abs(np.diff(draws)).mean())

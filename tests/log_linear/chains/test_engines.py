@@ -30,6 +30,7 @@ from pyro_hoim.testing import (
     required_draws,
     standard_hypergraphs,
 )
+from pyro_hoim.testing.conformance import run_cases
 
 from support.engines import ENGINE_CHECKS, EngineCase, binary_hypergraphs, check_engine
 from support.transitions import recompute_counts, tempered_law
@@ -355,10 +356,10 @@ LARGE_CASES = [
 ]
 
 
-@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize(("name", "graph", "scale", "dtype", "tv"), LARGE_CASES)
-def test_suite_on_interactions_of_all_orders_and_on_few(name, graph, scale, dtype, tv, check):
-    check(EngineCase(ENGINES[name], graph, scale, dtype=dtype, tv=tv, separate_streams=name != "torch"))
+def test_suite_on_interactions_of_all_orders_and_on_few(name, graph, scale, dtype, tv):
+    case = EngineCase(ENGINES[name], graph, scale, dtype=dtype, tv=tv, separate_streams=name != "torch")
+    run_cases(ENGINE_CHECKS, [(name, case)])
 
 
 # Energies and records
