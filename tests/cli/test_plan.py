@@ -98,12 +98,12 @@ def test_a_fit_of_a_wide_file_is_a_network_and_one_line_says_so(shell):
 
 
 def test_a_fit_of_counts_is_a_root_model_and_options_on_levels_say_otherwise(shell):
-    name = counts()
-    done = shell("fit", name, "--json", "--out", "o")
-    assert "so this is pyro-hoim fit counts.csv --model grm --order 2 --l1 0.1" in done.err
+    name, some = counts(), ["--columns", "sea,sun,sand"]
+    done = shell("fit", name, *some, "--json", "--out", "o")
+    assert "so this is pyro-hoim fit counts.csv --columns sea,sun,sand --model grm --order 2 --l1 0.1" in done.err
     assert hoim.load("o").kind == "generalized-root"
     for i, words in enumerate((["--order", "1"], ["--target", "sea"], ["--model", "log-linear"])):
-        assert "so this is" not in shell("fit", name, *words, "--json", "--out", f"labels{i}").err
+        assert "so this is" not in shell("fit", name, *some, *words, "--json", "--out", f"labels{i}").err
         assert hoim.load(f"labels{i}").kind == "hierarchical-log-linear"
 
 

@@ -10,8 +10,9 @@ import torch
 from ...data.frames import FrameLike, is_frame
 from ...errors import InputError, check_whole, wrong_type
 from .choice import choose_l1
+from .fit import check_penalties
 from .mixed import read_table
-from .options import ColumnChoice, ColumnReading, Penalty, RootSettings
+from .options import ColumnChoice, ColumnReading, L1Rule, Penalty, RootSettings
 from .result import RootFitResult
 
 L1S = (0.2, 0.1, 0.05, 0.02)
@@ -47,10 +48,13 @@ def learn_roots(train: FrameLike, validation: FrameLike | None, options: RootLea
     assert table.columns is not None
     values = table.data if table.counts is None else np.repeat(table.data, table.counts.astype(np.int64), axis=0)
     settings = RootSettings(false_discovery_rate=options.get("false_discovery_rate", 0.1))
+    l1s = options.get("l1s", L1S)
+    check_penalties(l1s)
     choice = choose_l1(
         values,
-        options.get("l1s", L1S),
+        l1s,
         table.columns.families,
+        L1Rule("ebic") if len(l1s) == 1 and validation is None else None,  # nothing to compare, nothing to leave out
         validation=None if validation is None else table.columns.encode(validation),
         generator=torch.Generator().manual_seed(seed),
         order=order,
