@@ -164,7 +164,7 @@ _EDGE_CASES = {
 
 @pytest.mark.parametrize("name", _EDGE_CASES)
 def test_every_model_has_blocks(name, monkeypatch):
-    monkeypatch.setattr(choices, "_BUDGET", 1e6)
+    monkeypatch.setattr(choices, "_BUDGET", 1e5)
     model, options = _EDGE_CASES[name]
     schedule = GibbsSchedule("auto", scan="random", emphasised=[model.domain.names[:1]], emphasis=0.25)
     chains = GibbsChains(model, 3, schedule=schedule, **options)

@@ -236,7 +236,7 @@ def test_capacity_curve_starts_at_single_variables(learned):
 def test_resumed_run_is_the_undisturbed_one(trainer, truth, tmp_path):
     """Stages are removed from the folder, as if the run had been killed before they were written."""
     rows = [draw(truth, n, s) for n, s in ((300, 1), (200, 2))]
-    options = {**SMALL, "trainer": trainer, "max_rounds": 3, "refit": True, "checkpoint": tmp_path / "c"}
+    options = {**SMALL, "trainer": trainer, "max_rounds": 2, "refit": True, "checkpoint": tmp_path / "c"}
     whole = learn(*rows, **options)
     with pytest.raises(InputError, match="exists"):
         learn(*rows, **options)
@@ -369,7 +369,7 @@ def test_a_search_that_could_judge_nothing_says_so(parts, monkeypatch):
 
 @pytest.mark.parametrize("trainer", ["sampled", "exact"])
 def test_a_search_whose_time_is_over_has_its_best_model_and_goes_on(parts, tmp_path, trainer):
-    options = {**SMALL, "trainer": trainer, "seed": 3}
+    options = {**SMALL, "trainer": trainer, "seed": 3, "max_rounds": 2}
     options = options if trainer == "sampled" else {k: v for k, v in options.items() if k != "sampling"}
     cut = learn(*parts[:2], **options, time_limit=1e-9, checkpoint=tmp_path / "run")
     assert cut.selection.status == "time limit"
@@ -440,9 +440,7 @@ def test_time_limits_out_of_range_are_refused(limit):
         SelectionOptions(time_limit=limit)
 
 
-@pytest.mark.parametrize(
-    ("seed", "held"), [(32, ("butter", "bread")), (40, ("marg", "bread")), (69, ("butter", "bread"))]
-)
+@pytest.mark.parametrize(("seed", "held"), [(32, ("butter", "bread")), (40, ("marg", "bread"))])
 def test_what_the_rows_confirm_is_not_held_at_zero_by_strengths_of_the_larger_model(seed, held):
     """Oracle: the maximum-likelihood estimate of the structure. Two substitutes go with bread, seldom together."""
     random = np.random.default_rng(seed)

@@ -131,8 +131,9 @@ def same(first, second):
 def test_rows_in_files_and_in_memory_give_the_same_model(parts, trainer, too_many):
     memory, chunked = (learn(*found, trainer=trainer, sampling=SHORT) for found in parts)
     same(memory, chunked)
-    with pytest.raises(AssertionError):  # negative control
-        same(memory, learn(parts[1][1], parts[1][0]))
+    if trainer == "exact":
+        with pytest.raises(AssertionError):  # negative control
+            same(memory, learn(parts[1][1], parts[1][0], trainer=trainer))
 
 
 def test_exact_fits_of_margins_are_those_of_the_rows(parts, request):
