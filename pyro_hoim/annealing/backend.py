@@ -328,22 +328,23 @@ def _is_close(first: Floats, second: Floats, error: Floats, other: Floats) -> Fl
     return np.abs(first - second) <= GAP * np.hypot(error, other) + 1e-9
 
 
-def _limit(log_weights: Floats | None, estimate: WeightEstimate, level: float, trusted: Flags) -> Floats:
+def _limit(closer: Floats | None, estimate: WeightEstimate, level: float, trusted: Flags) -> Floats:
     """Lower limit of the log of the expected weight: Markov's or, where weights (None: only islands) allow, closer."""
-    if log_weights is None:
+    if closer is None:
         return one_sided_limits(estimate, level, trusted)[0]
     markov = estimate.value + math.log1p(-level)
-    return np.where(trusted, np.maximum(markov, log_mean_lower_limit(log_weights, level)), markov)
+    return np.where(trusted, np.maximum(markov, closer), markov)
 
 
 def _two_sided(
     level: float, ahead: tuple[Floats | None, WeightEstimate], behind: tuple[Floats, WeightEstimate], agree: Flags
 ) -> tuple[Floats, Floats]:
     """Lower limit from the forward run and upper one from the reverse run; Markov's where closer ones would cross."""
+    closer = [None if logs is None else log_mean_lower_limit(logs, level) for logs, _ in (ahead, behind)]
     lower = upper = np.zeros_like(ahead[1].value)
     for _ in range(2):
-        lower = _limit(*ahead, level, ahead[1].is_reliable & agree)
-        upper = -_limit(*behind, level, behind[1].is_reliable & agree)
+        lower = _limit(closer[0], ahead[1], level, ahead[1].is_reliable & agree)
+        upper = -_limit(closer[1], behind[1], level, behind[1].is_reliable & agree)
         agree = agree & (lower <= upper)
     return lower, upper
 
