@@ -537,7 +537,7 @@ def test_variational_inference_recovers_a_known_model(guide):
     """Twenty variables; the data are the exact expected counts of 10,000 rows, so that theta itself is the optimum."""
     pyro.set_rng_seed(1)
     pyro.clear_param_store()
-    rows, steps = 10_000, 150
+    rows, steps = 10_000, 100
     truth = 0.5 * draw_theta(WHEEL)
     counts = rows * HierarchicalLogLinear(WHEEL, truth).eta
     backend = AnnealedImportance(num_chains=1024, num_temperatures=20)
@@ -548,7 +548,7 @@ def test_variational_inference_recovers_a_known_model(guide):
 
     options = {"init_scale": 0.02} if guide is AutoNormal else {}
     fitted = guide(model, init_loc_fn=lambda site: torch.zeros_like(truth), **options)
-    svi = SVI(model, fitted, pyro.optim.ClippedAdam({"lr": 0.05, "lrd": 0.02 ** (1 / steps)}), Trace_ELBO())
+    svi = SVI(model, fitted, pyro.optim.ClippedAdam({"lr": 0.08, "lrd": 0.02 ** (1 / steps)}), Trace_ELBO())
     for _ in range(steps):
         svi.step()
     found = fitted.median()["theta"].detach()
