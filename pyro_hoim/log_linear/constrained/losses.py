@@ -232,11 +232,11 @@ class _LogitPlane:
     """A binary loss where the logits are a base (m, n) plus multiples of moves (k, m, n)."""
 
     def __init__(self, loss: BinaryLoss, base: Floats, moves: Floats) -> None:
-        self._loss, self._base, self._moves = loss, base, moves
+        self._loss, self._base = loss, base
         self._flat = moves.reshape(len(moves), -1)
 
     def _logits(self, steps: NDArray[Any]) -> Floats:
-        return self._base + np.tensordot(np.asarray(steps, dtype=np.float64), self._moves, 1)
+        return self._base + np.dot(np.asarray(steps, dtype=np.float64)[None], self._flat).reshape(self._base.shape)
 
     def value(self, steps: NDArray[Any]) -> float:
         """The loss."""

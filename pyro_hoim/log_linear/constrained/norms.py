@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -601,21 +601,34 @@ def interaction_matrix(theta: NDArray[Any], *, is_gradient: bool = False) -> Flo
     if num * (num + 1) // 2 != num_parameters:
         raise wrong_shape("theta", "(n (n + 1) / 2,)", (num_parameters,))
     matrix = np.zeros((num, num))
-    rows, columns = np.triu_indices(num, 1)
+    rows, columns = _above(num)
     matrix[rows, columns] = vector[num:] if is_gradient else vector[num:] / 2
     matrix += matrix.T
     matrix[np.arange(num), np.arange(num)] = vector[:num]
     return matrix
 
 
+def _above(num: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows and columns of the entries above the diagonal, which to list takes longer than what is done with few."""
+    return _few_above(num) if num <= _DENSE else np.triu_indices(num, 1)
+
+
+@lru_cache(maxsize=_DENSE + 1)
+def _few_above(num: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    rows, columns = np.triu_indices(num, 1)
+    rows.setflags(write=False)
+    columns.setflags(write=False)
+    return rows, columns
+
+
 def _theta_of(matrix: Floats) -> Floats:
     """Inverse of :func:`interaction_matrix`, of the upper triangle."""
-    return np.concatenate([np.diag(matrix), 2 * matrix[np.triu_indices(len(matrix), 1)]])
+    return np.concatenate([np.diag(matrix), 2 * matrix[_above(len(matrix))]])
 
 
 def _packed(matrix: Floats) -> Floats:
     """Diagonal and entries above it, these times the root of 2, so that the vectors' inner product is Frobenius'."""
-    rows, columns = np.triu_indices(len(matrix), 1)
+    rows, columns = _above(len(matrix))
     above = (matrix[rows, columns] + matrix[columns, rows]) / math.sqrt(2)
     return np.concatenate([np.diag(matrix), above])
 
@@ -730,9 +743,9 @@ class _EigenFace(Face):
 
     def _small(self, coordinates: Floats) -> Floats:
         matrix = np.zeros((self._rank, self._rank))
-        matrix[np.triu_indices(self._rank, 1)] = coordinates[self._rank :] / math.sqrt(2)
+        matrix[_above(self._rank)] = coordinates[self._rank :] / math.sqrt(2)
         matrix += matrix.T
-        matrix[np.diag_indices(self._rank)] = coordinates[: self._rank]
+        np.fill_diagonal(matrix, coordinates[: self._rank])
         return matrix
 
     @override
@@ -741,10 +754,10 @@ class _EigenFace(Face):
 
     @override
     def basis(self) -> Floats:
-        rows, columns = np.triu_indices(self._rank, 1)
+        rows, columns = _above(self._rank)
         rows, columns = np.append(np.arange(self._rank), rows), np.append(np.arange(self._rank), columns)
         left, right = self._vectors[:, rows], self._vectors[:, columns]
-        first, second = np.triu_indices(len(left), 1)
+        first, second = _above(len(left))
         columns_of_theta = np.concatenate([left * right, left[first] * right[second] + left[second] * right[first]])
         columns_of_theta[:, self._rank :] *= math.sqrt(2)
         return columns_of_theta
