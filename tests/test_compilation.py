@@ -1,6 +1,7 @@
 """Kernels compiled beforehand: all that Python calls are reached, and a compilation is announced in one line."""
 
 import ast
+import functools
 import gc
 import importlib
 import logging
@@ -22,25 +23,27 @@ from pyro_hoim.compute import jit as _jit
 from pyro_hoim.dependency_network.learn import _row_kernels as _merge_kernels
 from pyro_hoim.errors import InputError
 
+from support.sources import trees
+
 PACKAGE = Path(pyro_hoim.__file__).parent
 _EXACT = "pyro_hoim.log_linear.exact._kernels."
 WHEN_USED = {_EXACT + "accumulate", _EXACT + "silence"}  # steps that threads share: of few long sums, and of zeros
 
 
+@functools.cache
 def called_from_python():
     """Compiled functions that modules which are not compiled import, or that plain functions beside them name."""
     found = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        text = file.read_text(encoding="utf-8")
-        package = ["pyro_hoim", *file.relative_to(PACKAGE).parts[:-1]]
-        if file.stem.endswith("kernels"):
-            module = importlib.import_module(".".join([*package, file.stem]))
-            for node in ast.parse(text).body:
+    for path, tree in trees().items():
+        *folders, stem = path.removesuffix(".py").split("/")
+        package = ["pyro_hoim", *folders]
+        if stem.endswith("kernels"):
+            module = importlib.import_module(".".join([*package, stem]))
+            for node in tree.body:
                 if isinstance(node, ast.FunctionDef) and not node.decorator_list:
                     names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
                     found |= kernels_of(module.__name__, names)
-        elif "kernels" in text:
-            tree = ast.parse(text)
+        elif "kernels" in (PACKAGE / path).read_text(encoding="utf-8"):
             attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
             for node in ast.walk(tree):
                 if isinstance(node, ast.ImportFrom) and node.level:

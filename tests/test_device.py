@@ -133,7 +133,7 @@ def network(device):
     ]
     conditionals = DependencyConditionals(nodes).to(device=device)
     for sampler in ("exact", "pseudo-gibbs"):
-        law = DependencyNetwork(conditionals, sampler=sampler)
+        law = DependencyNetwork(conditionals, sampler=sampler, num_sweeps=20)
         x = torch.tensor([[0, 2, 1], [1, 0, 0]], device=device)
         yield law.log_prob(x)
         yield law.log_pseudo_prob(x)

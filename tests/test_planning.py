@@ -241,7 +241,7 @@ def gapped(frame):
     ],
 )
 def test_a_refusal_for_size_names_the_route_that_is_open(call, way):
-    frame = labels(300, 2)
+    frame = labels(100, 2)
     with warnings.catch_warnings(), pytest.raises(IntractableError) as caught:  # noqa: PT012 (warnings of rows)
         warnings.simplefilter("ignore", DataWarning)
         call(frame)

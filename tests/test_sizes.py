@@ -50,20 +50,16 @@ EMPTY_WORDS = {"found", "kept", "held", "own", "said", "told", "place"}
 
 def _empty_names(tree):
     """Functions of more than ten lines with locals or parameters whose names do not say what they hold."""
-    found = []
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef) and _body_lines(function) > 10:
-            inner = {
-                id(n)
-                for f in ast.walk(function)
-                if isinstance(f, ast.FunctionDef) and f is not function
-                for n in ast.walk(f)
-            }
-            nodes = [node for node in ast.walk(function) if id(node) not in inner]
-            names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-            names |= {argument.arg for argument in [*function.args.args, *function.args.kwonlyargs]}
-            found += [function.name] if names & EMPTY_WORDS else []
-    return found
+    functions, left = [], [(tree, set())]  # nodes to look through, with the names of their function
+    while left:
+        node, names = left.pop()
+        if isinstance(node, ast.FunctionDef):
+            names = {argument.arg for argument in [*node.args.args, *node.args.kwonlyargs]}
+            functions.append((node, names))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        left += [(child, names) for child in ast.iter_child_nodes(node)]
+    return [function.name for function, names in functions if names & EMPTY_WORDS and _body_lines(function) > 10]
 
 
 def test_locals_of_long_functions_say_what_they_hold(trees):

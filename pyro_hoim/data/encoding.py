@@ -362,6 +362,8 @@ def _numbers(values: Any, name: str) -> tuple[Any, np.ndarray]:
     if np.iscomplexobj(values):
         raise wrong_type(name, "real numbers", received="complex ones")
     given = pd.Series(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+        return given, values.astype(np.float64)
     if given.dtype.kind in "mM" or isinstance(given.dtype, pd.PeriodDtype):
         raise wrong_type(name, "numbers", received=given.dtype)
     try:

@@ -7,7 +7,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -398,6 +398,7 @@ def _check_blocks(structure: RootStructure, families: NodeFamilies) -> None:
 Floats = NDArray[np.float64]
 _CHUNK_CELLS = 2**22  # entries of dense products that are made at once
 _MOST_BYTES = 2**33
+_FEW_ENTRIES = 2**16  # of a design, for which a dense product costs less than a sparse one
 _BYTES_PER_ENTRY = 48  # value, row and column while the parts are joined
 
 
@@ -539,10 +540,19 @@ class RootPseudoLikelihood(PseudoLikelihood):
     def hessian(self, psi: NDArray[Any], /) -> Floats:
         count, k = self._statistics.shape
         blocks = self._each[:, None, None] * self._lawful(psi, 2)[1]
+        if (dense := self._small_design) is not None:
+            return -np.tensordot(dense, blocks @ dense, axes=((0, 1), (0, 1)))
         weighted: Any = sparse.bsr_array((blocks, np.arange(count), np.arange(count + 1)), shape=(count * k, count * k))
         if self.families.blocks:
             weighted = weighted + self._between_indicators(psi)
         return -(self._design.T @ (weighted @ self._design)).toarray()
+
+    @cached_property
+    def _small_design(self) -> Floats | None:
+        """The design (m d, k, num_terms) where it is small, and no two variables are of one category."""
+        (count, k), terms = self._statistics.shape, self.structure.num_terms
+        is_small = count * k * terms <= _FEW_ENTRIES and not self.families.blocks
+        return self._design.toarray().reshape(count, k, terms) if is_small else None
 
     def _between_indicators(self, psi: NDArray[Any]) -> Any:
         """Weighted covariances (m d k, m d k) of different indicators of one category, minus the products of means."""

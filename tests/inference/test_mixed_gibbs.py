@@ -489,11 +489,11 @@ def test_the_potential_of_the_inner_kernel_has_log_z_where_a_continuous_site_dec
 
 def test_a_step_in_theta_leaves_the_prior_of_what_decides_on_it_alone():
     """The law of z given nothing observed is its prior, whatever the two log Z are."""
-    transitions = 600
+    transitions = 400
     kernel = MixedGibbs(partial(stepping, "theta"), partial(fixed_hmc, step_size=0.9, num_steps=2))
     run = run_mcmc(kernel, transitions, burn_in=20, num_chains=1, seed=4, progress=False)
     positive = (run.samples["z"][0] > 0).double().numpy()
-    blocks = positive.reshape(30, -1).mean(1)  # blocks of 20 transitions are nearly independent
+    blocks = positive.reshape(20, -1).mean(1)  # blocks of 20 transitions are nearly independent
     score = (blocks.mean() - 0.5) / (blocks.std(ddof=1) / np.sqrt(len(blocks)))
     assert abs(score) < stats.t.isf(FALSE_ALARM_RATE / 2, len(blocks) - 1)
 

@@ -54,7 +54,7 @@ draw = partial(sample_posterior, progress=False)
 @pytest.fixture(scope="module")
 def conjugate():
     prior = DiaconisYlvisaker.uniform(PAIRS, 6.0, dtype=torch.float64)
-    return draw(PAIRS, counts_of(PAIRS, 1, 25), prior, NUTSSettings(2, 300, 100), total_count=25, seed=2)
+    return draw(PAIRS, counts_of(PAIRS, 1, 25), prior, NUTSSettings(2, 250, 50), total_count=25, seed=2)
 
 
 def test_conjugate_mean_of_eta(conjugate):
@@ -62,8 +62,8 @@ def test_conjugate_mean_of_eta(conjugate):
 
     The control is the posterior that forgets the prior.
     """
-    assert conjugate.theta.shape == (2, 300, PAIRS.num_parameters)
-    assert (conjugate.num_chains, conjugate.num_draws, conjugate.status) == (2, 300, "converged")
+    assert conjugate.theta.shape == (2, 250, PAIRS.num_parameters)
+    assert (conjugate.num_chains, conjugate.num_draws, conjugate.status) == (2, 250, "converged")
     law = exact_table(PAIRS, conjugate.tables)
     mean, error = mean_and_error(torch.from_numpy(exact_statistics(PAIRS, law)))
     expected = conjugate.prior.posterior(conjugate.counts, 25).mean_statistics
@@ -85,7 +85,7 @@ def test_normal_prior_against_quadrature(metric):
     scale = {("x0",): 0.5, ("x1",): 2.0}
     counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
     grid = torch.linspace(-8, 8, 4001, dtype=torch.float64)
-    settings = NUTSSettings(2, 500, 200)
+    settings = NUTSSettings(2, 250, 100)
     result = draw(MAIN, counts, normal_prior(MAIN, scale), settings, total_count=40, seed=3, metric=metric)
     assert result.theta.dtype == torch.float64
     moments = torch.cat([result.theta, result.theta.square()], -1)
@@ -123,7 +123,7 @@ def test_model_density_equals_enumeration():
 def test_seed_decides_everything_and_global_state_stays():
     table = table_of(MAIN, 6, 20)
     observations = Observations.from_table(MAIN.domain, table)
-    options = {"settings": NUTSSettings(3, 20, 20), "progress": False}
+    options = {"settings": NUTSSettings(3, 8, 8), "progress": False}
 
     def states():
         return torch.random.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
@@ -144,13 +144,13 @@ def test_chains_never_use_processes(monkeypatch):
     monkeypatch.setattr(torch.multiprocessing, "cpu_count", lambda: 64)
     started = []
     monkeypatch.setattr(multiprocessing.Process, "start", lambda self: started.append(self))
-    result = draw(MAIN, counts_of(MAIN, 7, 20), 1.0, NUTSSettings(4, 20, 20), total_count=20)
+    result = draw(MAIN, counts_of(MAIN, 7, 20), 1.0, NUTSSettings(4, 8, 8), total_count=20)
     assert result.num_chains == 4 and not started
 
 
 @pytest.mark.parametrize("partition", [Enumeration(), MatrixEnumeration(), VariableElimination(), Auto()], ids=repr)
 def test_any_exact_backend(partition):
-    counts, settings = counts_of(MAIN, 8, 20), NUTSSettings(1, 30, 30)
+    counts, settings = counts_of(MAIN, 8, 20), NUTSSettings(1, 8, 8)
     result = draw(MAIN, counts, 1.0, settings, total_count=20, partition=partition)
     assert bool(torch.isfinite(result.theta).all())
 

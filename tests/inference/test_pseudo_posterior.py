@@ -286,7 +286,7 @@ def quadrature(likelihood, mode, covariance, scales, points=13):
 def test_draws_have_the_pseudo_posterior_of_roots():
     weights = drawn_weights(np.random.default_rng(0), 60)
     prior = Normal(torch.zeros(3, dtype=torch.float64), 0.7).to_event(1)
-    found = draw_root(TWO_COUNTS, STATES, FAMILY, prior, NUTSSettings(2, 400, 60), weights=weights, calibrate=False)
+    found = draw_root(TWO_COUNTS, STATES, FAMILY, prior, NUTSSettings(2, 250, 50), weights=weights, calibrate=False)
     assert found.status == "converged"
     likelihood = RootPseudoLikelihood(TWO_COUNTS, STATES, FAMILY, weights)
     laws = quadrature(likelihood, found.mode.numpy(), found.covariance.numpy(), (0.7, 0.2))
@@ -343,7 +343,7 @@ def test_calibrated_covariance_is_that_of_repeated_sampling(kind):
 def test_a_seed_gives_the_same_draws_and_leaves_global_generators_alone(kind):
     def drawn(seed):
         if kind == "roots":
-            return draw_root(TWO_COUNTS, STATES, FAMILY, settings=NUTSSettings(2, 20, 20), seed=seed).psi
+            return draw_root(TWO_COUNTS, STATES, FAMILY, settings=NUTSSettings(2, 6, 6), seed=seed).psi
         return draw(FULL, DATA, 1.0, SHORT, seed=seed).theta
 
     before = torch.get_rng_state()
@@ -457,7 +457,7 @@ def test_without_rows_the_calibrated_draws_are_those_of_the_prior(is_weighted):
     """From no rows and from rows of weight zero: there is no score that could vary."""
     prior = Normal(torch.tensor([0.5, -1.0, 0.2]), torch.tensor([0.1, 1.0, 2.0])).to_event(1)
     rows, weights = (STATES, torch.zeros(len(STATES))) if is_weighted else (STATES[:0], None)
-    found = draw_root(TWO_COUNTS, rows, FAMILY, prior, NUTSSettings(2, 100, 60), weights=weights, seed=1)
+    found = draw_root(TWO_COUNTS, rows, FAMILY, prior, NUTSSettings(2, 60, 40), weights=weights, seed=1)
     torch.testing.assert_close(found.mode, prior.mean.double(), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(found.covariance, prior.stddev.double().square().diag(), rtol=1e-6, atol=1e-9)
     limit = stats.norm.isf(FALSE_ALARM_RATE / 2 / 3) / np.sqrt(float(found.ess.min()))

@@ -129,16 +129,16 @@ def test_a_bare_kernel_runs_chain_after_chain():
 @pytest.mark.parametrize("kernel", [NUTS, functools.partial(HMC, num_steps=4), RecordingNUTS])
 def test_nuts_gives_the_draws_that_pyro_gives(kernel):
     data = torch.tensor([0.3, -0.2])
-    run = run_quietly(kernel(scale_model), 10, burn_in=10, num_chains=1, seed=3, model_args=(data,))
+    run = run_quietly(kernel(scale_model), 5, burn_in=5, num_chains=1, seed=3, model_args=(data,))
     assert (run.samples["scale"] > 0).all()
     pyro.set_rng_seed(int(np.random.SeedSequence([3, 1]).generate_state(1)[0]))
-    mcmc = MCMC(kernel(scale_model), num_samples=10, warmup_steps=10, disable_progbar=True)
+    mcmc = MCMC(kernel(scale_model), num_samples=5, warmup_steps=5, disable_progbar=True)
     mcmc.run(data)
     for name, value in mcmc.get_samples(group_by_chain=True).items():
         assert torch.equal(run.samples[name], value)
-    assert run.sample_stats["diverging"].shape == (1, 10)
+    assert run.sample_stats["diverging"].shape == (1, 5)
     if kernel is RecordingNUTS:
-        assert run.sample_stats["n_steps"].shape == (1, 10)
+        assert run.sample_stats["n_steps"].shape == (1, 5)
 
 
 def test_save_params_keep_their_names_in_any_order():

@@ -1,9 +1,10 @@
-"""Sources of the library, parsed once for the tests of a file."""
+"""Sources of the library, parsed once for all tests."""
 
 import ast
 import gc
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pyro_hoim"
@@ -19,6 +20,7 @@ def uncollected() -> Generator[None]:
         gc.enable()
 
 
+@cache
 def trees() -> dict[str, ast.Module]:
     """The parsed module of every file by its path in the package."""
     paths = sorted(PACKAGE.rglob("*.py"))

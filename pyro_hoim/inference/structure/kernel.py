@@ -340,6 +340,7 @@ class _Particles:
 
     def __init__(self, kernel: LogKernel, theta: Floats, rng: np.random.Generator) -> None:
         self.kernel, self.theta, self.kept, self._rng, self._step = kernel, theta, theta, rng, 0.5
+        self._here: tuple[Floats, Floats] | None = None  # values and gradients at theta, where a move has left them
         self.num_leapfrogs = _LEAPFROGS
 
     def follow(self, kernel: LogKernel) -> None:
@@ -360,7 +361,7 @@ class _Particles:
             slope = means.reshape(moved.shape) - kernel.target / kernel.total
             is_narrow = kernel.total * float((moved * slope).sum(-1).mean()) < kernel.size
             low, high = (middle, high) if is_narrow else (low, middle)
-        self.theta, self.kernel = centre + math.exp(0.5 * (low + high)) * off, kernel
+        self.theta, self.kernel, self._here = centre + math.exp(0.5 * (low + high)) * off, kernel, None
 
     def keep(self, num: int) -> None:
         """Move some times and keep these states, (runs, num x particles, P)."""
@@ -377,7 +378,7 @@ class _Particles:
         momentum = self._rng.standard_normal(flat.shape)
         step = self._step * (0.6 + 0.8 * self._rng.random((len(flat), 1)))
         # Leapfrog steps in coordinates in which the particles are spread alike.
-        value, gradient = self.kernel.evaluate(flat)
+        before = value, gradient = self.kernel.evaluate(flat) if self._here is None else self._here
         start = value - 0.5 * np.square(momentum).sum(1)
         moved, slope = flat, gradient @ scale
         for _ in range(self.num_leapfrogs):
@@ -388,6 +389,7 @@ class _Particles:
             momentum = momentum + 0.5 * step * slope
         accepted = np.log(self._rng.random(len(flat))) < value - 0.5 * np.square(momentum).sum(1) - start
         self.theta = np.where(accepted[:, None], moved, flat).reshape(self.theta.shape)
+        self._here = np.where(accepted, value, before[0]), np.where(accepted[:, None], gradient, before[1])
         # One number for thousands of particles: what each adds to it does not matter for its own law.
         self._step *= 1.1 if accepted.mean() > 0.85 else 0.9
 

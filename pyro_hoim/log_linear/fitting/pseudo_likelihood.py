@@ -3,6 +3,7 @@ r"""Log pseudo-likelihood of a log-linear model as a function of theta, with its
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from .objectives import PseudoLikelihood as MeanLoss
 
 Floats = NDArray[np.float64]
 _MOST_BYTES = 2**33
+_FEW_ENTRIES = 2**18  # of features, which are then kept
 _LEAST = np.finfo(np.float64).min  # in place of minus infinity, where rows without weight are impossible
 
 
@@ -125,7 +127,26 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
 
         The parameters are those of the interactions that it is in, the features what they multiply at its levels.
         """
-        vector, graph = self._checked(theta), self.hypergraph
+        vector = self._checked(theta)
+        for variable, where, features, flat in self._small_features or self._features():
+            # The conditional, without overflow.
+            logits = (features.reshape(-1, len(where)) @ vector[where]).reshape(features.shape[:2])
+            if self._impossible is not None:
+                for _, is_holder, _ in self._impossible.holders(torch.from_numpy(flat)):
+                    logits[is_holder.numpy().reshape(logits.shape)] = -np.inf
+            weights = np.exp(logits - np.maximum(logits.max(1, keepdims=True, initial=-np.inf), _LEAST))
+            probs = weights / np.maximum(weights.sum(1, keepdims=True), np.finfo(np.float64).tiny)
+            yield variable, where, features, probs
+
+    @cached_property
+    def _small_features(self) -> list[tuple[int, NDArray[np.int64], Floats, NDArray[np.int64]]]:
+        """The features of all variables, which every step of a fit asks for, where they are few; else none."""
+        most = len(self._codes) * sum(self.hypergraph.domain.cardinalities) * self.num_unknowns
+        return list(self._features()) if most <= _FEW_ENTRIES else []
+
+    def _features(self) -> Iterator[tuple[int, NDArray[np.int64], Floats, NDArray[np.int64]]]:
+        """Position, parameters (p,), features (m, levels, p) and states (m * levels, d) of every variable."""
+        graph = self.hypergraph
         parts = list(zip(graph.parameter_slices.values(), graph.edge_indices, graph.edge_shapes, strict=True))
         for variable, levels in enumerate(graph.domain.cardinalities):
             touching = [part for part in parts if variable in part[1] and part[0].stop > part[0].start]
@@ -141,15 +162,7 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
                 edge_basis(shape, self.coding)[cell_numbers(flat, members, graph.domain.cardinalities)]
                 for _, members, shape in touching
             ]
-            features = np.concatenate(bases, axis=1)
-            # The conditional, without overflow.
-            logits = (features @ vector[where]).reshape(-1, levels)
-            if self._impossible is not None:
-                for _, is_holder, _ in self._impossible.holders(torch.from_numpy(flat)):
-                    logits[is_holder.numpy().reshape(logits.shape)] = -np.inf
-            weights = np.exp(logits - np.maximum(logits.max(1, keepdims=True, initial=-np.inf), _LEAST))
-            probs = weights / np.maximum(weights.sum(1, keepdims=True), np.finfo(np.float64).tiny)
-            yield variable, where, features.reshape(-1, levels, len(where)), probs
+            yield variable, where, np.concatenate(bases, axis=1).reshape(-1, levels, len(where)), flat
 
     def _check_memory(self, entries: int) -> None:
         if 8 * entries > _MOST_BYTES:

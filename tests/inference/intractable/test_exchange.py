@@ -368,15 +368,15 @@ def test_a_site_that_stood_still_and_moves_is_refused():
 def test_in_pyros_mcmc_and_arviz():
     pyro.set_rng_seed(13)
     kernel = Exchange(strength_of_rows)
-    mcmc = MCMC(kernel, num_samples=400, warmup_steps=200, disable_progbar=True)
+    mcmc = MCMC(kernel, num_samples=150, warmup_steps=100, disable_progbar=True)
     mcmc.run()
     draws = mcmc.get_samples()["strength"]
-    assert draws.shape == (400,) and draws.dtype == torch.float64
+    assert draws.shape == (150,) and draws.dtype == torch.float64
     size = float(effective_sample_size(draws.unsqueeze(0), chain_dim=0, sample_dim=1))
     error = float(draws.std()) / size**0.5
     assert abs(float(draws.mean()) - STRENGTH[0]) < 5 * error
     assert mcmc.diagnostics()["is_exact"] == {"chain 0": True}
-    assert to_arviz(mcmc)["sample_stats"]["acceptance_rate"].shape == (1, 400)
+    assert to_arviz(mcmc)["sample_stats"]["acceptance_rate"].shape == (1, 150)
     result = run(kernel, 20, burn_in=20, num_chains=3, seed=1)
     assert to_arviz(result)["sample_stats"]["is_exact"].shape == (3, 20)
     assert result.num_divergences == 0

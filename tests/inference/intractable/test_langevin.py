@@ -92,7 +92,7 @@ def test_bias_falls_with_the_step():
 def test_draws_have_the_law_of_their_step(step):
     """And not the posterior where the step is large; the control for the small step has the wrong posterior."""
     kernel = Langevin(strength_of_rows, step_size=step, preconditioner="none")
-    found = run(kernel, 200, burn_in=100, num_chains=400, seed=1).samples["strength"]
+    found = run(kernel, 100, burn_in=100, num_chains=400, seed=1).samples["strength"]
     assert scores(found, moments(stationary(step))) < LIMIT
     if step == 0.2:
         assert scores(found, POSTERIOR) > LIMIT
@@ -113,14 +113,14 @@ def test_estimated_gradients(partition, options, states):
     """The noise of so many states shows as the grid says it does; a quarter of them and, of 16, no noise are not it."""
     step = 0.1
     kernel = Langevin(strength_of_rows, step_size=step, preconditioner="none", **options)
-    found = run(kernel, 100, burn_in=50, num_chains=400, seed=2, model_args=(partition,)).samples["strength"]
+    found = run(kernel, 40, burn_in=40, num_chains=400, seed=2, model_args=(partition,)).samples["strength"]
     assert scores(found, moments(stationary(step, particles=states))) < LIMIT
     for other in (states / 4, math.inf)[: 1 if states == 64 else 2]:
         assert scores(found, moments(stationary(step, particles=other))) > LIMIT
 
 
 def test_mean_statistics_are_those_of_enumeration():
-    """By the backend exactly, by 40 sets of kept chains within their noise; means of other parameters fail."""
+    """By the backend exactly, by 30 sets of kept chains within their noise; means of other parameters fail."""
     from pyro_hoim.inference.intractable._kernel import IntractableProgram
 
     pairs = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
@@ -149,9 +149,9 @@ def test_mean_statistics_are_those_of_enumeration():
             weights = (-energy.energy(states.unsqueeze(1))).softmax(0)
             assert_close(exact, (weights.unsqueeze(-1) * site.statistics(states).unsqueeze(1)).sum(0), relative=1e-9)
         sets = []
-        for seed in range(40):
+        for seed in range(30):
             kept = site.particles(site, natural, data, 20, seed)
-            kept.means(natural, 200)  # forget the rows
+            kept.means(natural, 100)  # forget the rows
             sets.append(kept.means(natural, 10).flatten(0, 1))
         means = torch.stack(sets)
         error = means.std(0) / math.sqrt(len(means))

@@ -493,7 +493,7 @@ class _Unweighted(TemperedChain):
         return other if gain >= 0 or uniforms[3] < math.exp(gain) else mask
 
 
-SIZES = {"conjugate": 1_000, "unit": 400}
+SIZES = {"conjugate": 500, "unit": 400}
 
 
 @pytest.mark.parametrize("kind", SIZES)
@@ -504,14 +504,14 @@ def test_sweeps_leave_the_joint_law_unchanged(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SIZES)
 def test_more_sweeps_leave_the_joint_law_unchanged(kind):
-    assert_joint_law(Case(kind), 20 * SIZES[kind], 2)
+    assert_joint_law(Case(kind), 20_000 if kind == "conjugate" else 8_000, 2)
 
 
 @pytest.mark.parametrize(
     ("kind", "times", "wrong"),
     [
-        ("conjugate", 0.5, _Unweighted),
-        pytest.param("conjugate", 10, _Symmetric, marks=pytest.mark.slow),
+        ("conjugate", 1, _Unweighted),
+        pytest.param("conjugate", 20, _Symmetric, marks=pytest.mark.slow),
         ("unit", 1, CarelessChain),
     ],
     ids=["prior", "moves", "theta"],
@@ -519,7 +519,7 @@ def test_more_sweeps_leave_the_joint_law_unchanged(kind):
 def test_control_sweeps_that_forget_a_density_change_the_joint_law(kind, times, wrong, monkeypatch):
     monkeypatch.setattr(jumps, "TemperedChain" if kind == "conjugate" else "JumpChain", wrong)
     with pytest.raises(AssertionError, match=r"largest z score|draws:"):
-        assert_joint_law(Case(kind), int(times * SIZES[kind]), 3)
+        assert_joint_law(Case(kind), times * SIZES[kind], 3)
 
 
 # Ranks
@@ -537,9 +537,9 @@ class Size(NamedTuple):
 SHORT, LONG = Size(100, 9, 3, 5), Size(1_000, 19, 5, 20)
 
 
-def drawn(case, counts, size, seed):
-    """Quantities of draws, (num_draws, quantities)."""
-    kernel = case.kernel(counts)
+def drawn(case, kernel, counts, size, seed):
+    """Quantities of draws of a new chain, (num_draws, quantities)."""
+    kernel.initial_params = {"gamma": torch.zeros(case.prior.event_shape)}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         kernel.setup(0)
@@ -557,8 +557,9 @@ def assert_calibrated(case, size, seed):
     num_free = case.prior.space.num_free
     for k in range(size.replications):
         truth = case.draw(rng)
-        first, second = (drawn(case, truth.counts, size, 2 * k + chain) for chain in (0, 1))
-        true = case.quantities(truth.gamma, torch.from_numpy(truth.theta), truth.counts, case.kernel(truth.counts))
+        kernel = case.kernel(truth.counts)
+        first, second = (drawn(case, kernel, truth.counts, size, 2 * k + chain) for chain in (0, 1))
+        true = case.quantities(truth.gamma, torch.from_numpy(truth.theta), truth.counts, kernel)
         ties = (np.abs(first - true) < 1e-9).sum(0)
         ranks.append((first < true - 1e-9).sum(0) + rng.integers(0, ties + 1))
         bins = np.minimum(4 * second[:, :num_free].mean(0), 3).astype(int)
