@@ -682,9 +682,9 @@ def test_exact_learning_finds_an_optimum_and_persistent_chains_come_near():
         log_likelihood(fit_machine(rows, 0, LearningOptions("exact")).law, rows),
     )
     assert best > log_likelihood(law, rows) > independent + 0.05
-    options = LearningOptions("pcd", iterations=5000, scale=0.5)
+    options = LearningOptions("pcd", iterations=2500, scale=0.5)
     found = fit_machine(rows, 2, options, seed=3)
-    assert found.converged is None and found.iterations == 5000 and len(found.curve) == 101
+    assert found.converged is None and found.iterations == 2500 and len(found.curve) == 101
     reached = log_likelihood(found.law, rows)
     assert reached > independent + 0.8 * (best - independent)
     assert found.curve[-1][1] == pytest.approx(reached, abs=1e-9)  # all distinct rows are shown

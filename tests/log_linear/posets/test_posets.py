@@ -321,6 +321,8 @@ def oracle(poset, members, target, base):
     for _ in range(12_000):
         weights = np.exp(features @ ahead + base)
         gradient = weights @ features / weights.sum() - target
+        if np.abs(gradient).max(initial=0.0) < 1e-15:
+            break
         new = ahead - gradient / (0.25 * len(members))
         faster = (1 + math.sqrt(1 + 4 * speed**2)) / 2
         if (new - theta) @ gradient > 0:
@@ -328,7 +330,7 @@ def oracle(poset, members, target, base):
         else:
             ahead = new + (speed - 1) / faster * (new - theta)
         theta, speed = new, faster
-    weights = np.exp(features @ theta + base)
+    weights = np.exp(features @ ahead + base)
     return weights / weights.sum()
 
 
