@@ -221,7 +221,8 @@ class DependencyConditionals:
     def __init__(self, nodes: Iterable[NodeConditional]) -> None:
         given = list(nodes)
         for node in given:
-            check_type(node, NodeConditional, "nodes", "conditionals of one variable")
+            known = LeafConditional, TableConditional, ClampedConditional  # to look up a protocol takes a while
+            check_type(node, (*known, NodeConditional), "nodes", "conditionals of one variable")
         # One conditional for every variable of one domain.
         self.domain = given[0].domain if given else Domain()
         if other := next((node.variable for node in given if node.domain != self.domain), None):

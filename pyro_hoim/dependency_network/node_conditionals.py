@@ -105,7 +105,11 @@ class _TabulatedConditional(ABC):
         return bool((self.probs == 0).any())
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        probs = self.law_at(check_codes(x, self.domain, columns=list(self.domain.indices(self.reads))))
+        return self.update_log_probs(check_codes(x, self.domain, columns=list(self.domain.indices(self.reads))))
+
+    def update_log_probs(self, codes: torch.Tensor) -> torch.Tensor:
+        """The same at the codes of a chain, which are not checked anew at every update."""
+        probs = self.law_at(codes)
         is_zero = probs <= 0
         return probs.masked_fill(is_zero, 1.0).log().masked_fill(is_zero, -math.inf)
 

@@ -71,14 +71,14 @@ def laws_of(conditionals, name):
 
 
 def update_matrix(conditionals, name):
-    """Transition matrix of one update of a variable, state by state."""
+    """Transition matrix of one update of a variable, level by level."""
     domain = conditionals.domain
     states, laws, i = enumerate_codes(domain.cardinalities), laws_of(conditionals, name), domain.index(name)
     matrix = np.zeros((len(states), len(states)))
-    for s, state in enumerate(states):
-        for level in range(domain.cardinalities[i]):
-            moved = (*state[:i], level, *state[i + 1 :])
-            matrix[s, np.ravel_multi_index(moved, domain.cardinalities)] += laws[s, level]
+    for level in range(domain.cardinalities[i]):
+        moved = states.copy()
+        moved[:, i] = level
+        matrix[np.arange(len(states)), np.ravel_multi_index(tuple(moved.T), domain.cardinalities)] = laws[:, level]
     return matrix
 
 

@@ -198,7 +198,7 @@ def test_conditionals_of_a_joint_law_give_that_law(engine, scan):
     if engine == "compiled":
         conditionals = conditionals.tabulated()
     chains = PseudoGibbsChains(conditionals, SIZE, scan=kind, seed=8, engine=engine)
-    chains.sweep(60)
+    chains.sweep(30)
     counts = counts_of(chains.states)
     assert_exact_law(counts, joint)
     assert refuses(counts, fixed_law(scan_matrix(network(7), scan, "abd", weights)))

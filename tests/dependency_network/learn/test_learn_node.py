@@ -156,8 +156,8 @@ def related_rows(seed, cards, num_rows, *, missing=0.0, weights=None):
     hidden = rng.integers(0, 3, num_rows)
     columns = []
     for n in cards:
-        law = rng.dirichlet(np.full(n, 0.4), 3)
-        columns.append([rng.choice(n, p=law[h]) for h in hidden])
+        law = rng.dirichlet(np.full(n, 0.4), 3).cumsum(1)
+        columns.append(((law / law[:, -1:])[hidden] <= rng.random((num_rows, 1))).sum(1))
     codes = np.stack(columns, axis=1)
     if len(cards) > 2:
         codes[:, 0] = (codes[:, 1] + codes[:, 2] + (rng.random(num_rows) < 0.15)) % cards[0]
