@@ -133,6 +133,14 @@ def normalised(table):
     return table - np.logaddexp.reduce(table, None)
 
 
+def those_with(evidence, drawn, names, number):
+    """The first draws that agree with the evidence."""
+    agree = torch.ones(len(drawn), dtype=torch.bool)
+    for name, code in evidence.items():
+        agree &= drawn[:, names.index(name)] == code
+    return drawn[agree][:number]
+
+
 def poset_law():
     """The sets of three columns that do not hold both a and b; log p is a sum of theta over the sets below."""
     domain = Domain.from_cardinalities(dict.fromkeys("abc", 2))
@@ -150,8 +158,7 @@ def poset_law():
 
     def draw(number, seed, evidence):
         torch.manual_seed(seed)
-        drawn = states[law.sample((100 * number,))]
-        return drawn[[all(row[domain.index(n)] == k for n, k in evidence.items()) for row in drawn]][:number]
+        return those_with(evidence, states[law.sample((100 * number,))], "abc", number)
 
     more = {"draw": draw, "entropy": law.entropy, "parameters": law.theta, "mode": lambda: states[law.probs.argmax()]}
     return SupportCase(domain, normalised(table), log_prob, **more, subject=None)
@@ -217,7 +224,7 @@ def estimators():
     def draw(number, seed, evidence):
         density.set_params(random_state=seed)
         drawn = torch.from_numpy(density.sample(100 * number).to_numpy(dtype=int))
-        return drawn[[all(row["ab".index(n)] == k for n, k in evidence.items()) for row in drawn]][:number]
+        return those_with(evidence, drawn, "ab", number)
 
     return SupportCase(case.domain, case.log_probs, log_prob, draw=draw, conditional=conditional)
 
