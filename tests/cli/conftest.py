@@ -3,6 +3,7 @@
 import pytest
 from command_line import CommandLine
 
+from support.few_tables import few_tables
 from support.figures import no_figures
 
 
@@ -14,14 +15,8 @@ def inside_empty_folder(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True, scope="module")
 def words_alone():
-    """Draw no figures; tests of reports and plots do.
-
-    Draw no more tables where few are as extreme, which takes a second a fit, and those by fewer moves; tests of
-    goodness of fit draw them as users do.
-    """
-    with no_figures(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyro_hoim.log_linear.goodness.p_values._FINER", 1)
-        patch.setattr("pyro_hoim.log_linear.goodness.fibre._STEPS_PER_CELL", 1)
+    """Draw no figures, and few tables; tests of reports, plots and goodness of fit do."""
+    with no_figures(), few_tables():
         yield
 
 

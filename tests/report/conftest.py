@@ -2,7 +2,15 @@
 
 import pytest
 
+from support.few_tables import few_tables
 from support.figures import figures_of_one_pixel
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_p_values():
+    """Words and pictures are tested here."""
+    with few_tables():
+        yield
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def analysis():
     """Two small models of the admissions table with short chains."""
     data = load_table("ucb_admissions")
     structures = {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in (1, 2)}
-    settings = PosteriorSettings(2, 60, 60)
+    settings = PosteriorSettings(2, 20, 20)
     return analyse({"train": data}, structures, posterior=settings, seed=1, title="admissions", target="Admit")
 
 
@@ -166,7 +166,7 @@ def test_a_single_chain_is_not_praised(analysis):
     models = (analysis.models[0], replace(analysis.models[1], posterior=single))
     alone = replace(analysis, models=models, chosen_index=1).page()
     assert any("order 2: One chain cannot show" in s for s in alone.warnings)
-    assert "1 chain of 60 draws: the largest R-hat is –" in render_page(alone)
+    assert "1 chain of 20 draws: the largest R-hat is –" in render_page(alone)
 
 
 @pytest.mark.usefixtures("words_alone")
