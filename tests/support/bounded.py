@@ -108,26 +108,38 @@ class WeightedSums:
             for item in node.inputs
             if item.kind == SHIFT
         }
+        # Of every node the shape; of its inputs their shape, the order of their axes in it, and the shape to broadcast.
+        cards = self.graph.hypergraph.domain.cardinalities
+        self._layout = [
+            (
+                [cards[v] for v in node.scope],
+                [
+                    (
+                        item,
+                        [cards[v] for v in item.scope],
+                        [item.scope.index(v) for v in sorted(item.scope, key=node.scope.index)],
+                        [cards[v] if v in item.scope else 1 for v in node.scope],
+                    )
+                    for item in node.inputs
+                ],
+            )
+            for node in self.graph.nodes
+        ]
 
     def nodes(self, tables: torch.Tensor, *, is_summed: bool = True) -> list[torch.Tensor]:
         """The sum of the tables of every mini-bucket over its scope; without those passed on if not ``is_summed``."""
-        hypergraph = self.graph.hypergraph
-        cards, slices = hypergraph.domain.cardinalities, list(hypergraph.term_slices.values())
+        slices = list(self.graph.hypergraph.term_slices.values())
         found, messages = list[torch.Tensor](), dict[int, torch.Tensor]()
-        for number, node in enumerate(self.graph.nodes):
-            total = torch.zeros([cards[v] for v in node.scope], dtype=tables.dtype)
-            for item in node.inputs:
+        for number, (shape, inputs) in enumerate(self._layout):
+            total = torch.zeros(shape, dtype=tables.dtype)
+            for item, sizes, order, wide in inputs:
                 if item.kind == MESSAGE and not is_summed:
                     continue
-                flat = {
-                    TABLE: lambda item=item: tables[slices[item.number]],
-                    MESSAGE: lambda item=item: messages[item.number],
-                    SHIFT: lambda item=item: self.shifts[item.number],
-                }[item.kind]()
-                part = flat.reshape([cards[v] for v in item.scope])
-                ranked = sorted(item.scope, key=node.scope.index)
-                part = part.permute([item.scope.index(v) for v in ranked])
-                total = total + part.reshape([cards[v] if v in item.scope else 1 for v in node.scope])
+                if item.kind == TABLE:
+                    flat = tables[slices[item.number]]
+                else:
+                    flat = (messages if item.kind == MESSAGE else self.shifts)[item.number]
+                total = total + flat.reshape(sizes).permute(order).reshape(wide)
             found.append(total)
             weight = float(self.weights[number])
             messages[number] = _power_sum(total, weight)
