@@ -127,20 +127,8 @@ def test_a_fit_with_a_posterior_has_the_same_figures_and_files(shell, tmp_path, 
         folder.mkdir()
         monkeypatch.chdir(folder)
         _labels(named).to_csv("rows.csv", index=False)
-        words = [
-            "--order",
-            "3",
-            "--posterior",
-            "--num-chains",
-            "2",
-            "--num-draws",
-            "20",
-            "--burn-in",
-            "30",
-            "--out",
-            "fit",
-        ]
-        found = shell.json("fit", "rows.csv", *words)
+        words = ["--order", "3", "--posterior", "--num-chains", "2", "--num-draws", "10", "--burn-in", "10"]
+        found = shell.json("fit", "rows.csv", *words, "--out", "fit")
         shell("predict", "fit", "rows.csv", *[w for name in named for w in ("--target", name)], "--out", "p.csv")
         tables = {path.name: path.read_text() for path in [*sorted(Path("fit", "tables").iterdir()), Path("p.csv")]}
         left_out = ("seconds", "peak_memory_mb", "provenance", "files")
