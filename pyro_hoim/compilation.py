@@ -114,8 +114,10 @@ def _compile(parts: Sequence[str]) -> list[str]:
         with event.install_recorder("numba:compile") as recorder, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the problems are small, not meant to converge
             for part in parts:
+                num_events = len(recorder.buffer)
                 _PARTS[part]()
-                gc.collect()
+                if len(recorder.buffer) > num_events:
+                    gc.collect()
     finally:
         logger.setLevel(before)
         if is_searched:

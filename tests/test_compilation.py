@@ -106,25 +106,27 @@ def test_one_line_tells_of_compilation_and_only_of_ours(caplog):
 
 
 @pytest.mark.parametrize("is_on", [True, False])
-def test_garbage_is_searched_for_between_parts_and_afterwards_as_before(monkeypatch, is_on):
+def test_garbage_is_searched_for_after_parts_that_compile_and_in_the_end_as_before(monkeypatch, is_on):
     during, collected = [], []
 
     def part():
         during.append(gc.isenabled())
-        if len(during) == 2:
+        if len(during) == 3:
             raise ValueError
+        if len(during) == 1:
+            njit(lambda x: x)(1)
 
-    monkeypatch.setattr(compilation, "_PARTS", dict.fromkeys(["one", "two"], part))
+    monkeypatch.setattr(compilation, "_PARTS", dict.fromkeys(["one", "two", "three"], part))
     monkeypatch.setattr(gc, "collect", lambda: collected.append(len(during)))
     before = gc.isenabled()
     (gc.enable if is_on else gc.disable)()
     try:
         with pytest.raises(ValueError):
-            compilation._compile(["one", "two"])
+            compilation._compile(["one", "two", "three"])
         assert gc.isenabled() == is_on
     finally:
         (gc.enable if before else gc.disable)()
-    assert during == [False, False] and collected == [1]
+    assert during == [False] * 3 and collected == [1]
 
 
 def test_processes_report_what_they_compiled(monkeypatch):

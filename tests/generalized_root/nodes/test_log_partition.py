@@ -42,11 +42,12 @@ def evaluate(code, eta, maximum=math.inf, order=2):
 
 def weighted_moments(rows):
     """Sum of the weights, mean and covariance of what they weigh, in the precision of the caller."""
-    total = mpmath.fsum(w for w, _ in rows)
-    k = range(len(rows[0][1]))
-    mean = [mpmath.fsum(w * t[j] for w, t in rows) / total for j in k]
-    cov = [[mpmath.fsum(w * (t[i] - mean[i]) * (t[j] - mean[j]) for w, t in rows) / total for j in k] for i in k]
-    return total, mean, cov
+    weights, columns = [w for w, _ in rows], list(zip(*(t for _, t in rows), strict=True))
+    total = mpmath.fsum(weights)
+    mean = [mpmath.fdot(weights, column) / total for column in columns]
+    centred = [[x - m for x in column] for column, m in zip(columns, mean, strict=True)]
+    scaled = [[w * x for w, x in zip(weights, column, strict=True)] for column in centred]
+    return total, mean, [[mpmath.fdot(a, b) / total for b in centred] for a in scaled]
 
 
 def count_oracle(eta, first, last, digits=70, start=0):

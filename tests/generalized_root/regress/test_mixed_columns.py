@@ -398,9 +398,8 @@ def far_from_zero(num_rows, seed):
     return np.column_stack([count, time, rng.poisson(9.0, num_rows), number, some, rng.poisson(9.0, num_rows)])
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_pairs_that_triples_stand_in_for_are_confirmed_with_a_refit(seed):
-    x = far_from_zero(1000, seed)
+def test_pairs_that_triples_stand_in_for_are_confirmed_with_a_refit():
+    x = far_from_zero(1000, 0)
     families = ["poisson", "exponential", "poisson", "gaussian", TruncatedPoissonFamily(1), "poisson"]
     settings = RootSettings(false_discovery_rate=None)
     fitted = fit_roots(x, families, order=3, l1=0.1, settings=settings)
