@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...compute.lanes import SMALL, EnergyChains, balanced_width, later, pieces, run_threads
@@ -37,10 +38,8 @@ class TablesStructure:
 
     num_terms: int
     num_cells: int  # entries of the folded tables of all maximal edges
-    cell_terms: Places  # terms added into the cells, one cell after the other; ``num_terms`` stands for zero
-    cell_starts: Places  # position of the first term of every cell
-    reference_terms: Places  # entries of the reference added into the cells, likewise
-    reference_starts: Places
+    folding: csr_array  # cells by terms that are added into them, and by one column more, which stands for zero
+    reference_folding: csr_array  # cells by entries of the reference, likewise
     edges: tuple[Ints, Ints, Ints, Ints]  # of maximal edges first cell, first member (n + 1), members and their strides
     num_differences: int  # copies of single binary variables, which come first and hold differences of two cells
     plus: Places  # cell of every entry of the copies; ``num_cells`` stands for zero (padding)
@@ -537,10 +536,8 @@ def tables_structure(
     return TablesStructure(
         num_terms=hypergraph.num_terms,
         num_cells=copies.num_cells,
-        cell_terms=cell_terms,
-        cell_starts=cell_starts,
-        reference_terms=reference_terms,
-        reference_starts=reference_starts,
+        folding=_folding(cell_terms, cell_starts, hypergraph.num_terms),
+        reference_folding=_folding(reference_terms, reference_starts, reference_start[-1]),
         edges=(
             _ints(copies.starts[:-1]),
             _ints(list(ends)),
@@ -566,6 +563,11 @@ def tables_structure(
 
 _NO_VISITS = np.zeros((1, 0), dtype=np.int32)
 _LOOK = (False, False, False, True)  # leave energies and record nothing
+
+
+def _folding(terms: Places, starts: Places, num_terms: int) -> csr_array:
+    """Cells by terms, whose entries say what is added into a cell."""
+    return csr_array((np.ones(len(terms)), terms, np.append(starts, len(terms))), shape=(len(starts), num_terms + 1))
 
 
 class TablesEngine(EnergyChains):
@@ -602,27 +604,23 @@ class TablesEngine(EnergyChains):
         self._cells, self._weights = self._copies(tables)
         self._reference_cells = np.zeros((1, 0))
         if base.any():
-            rows = base[:, structure.reference_terms]
-            self._reference_cells = np.add.reduceat(rows, structure.reference_starts, axis=1)
+            self._reference_cells = np.ascontiguousarray((structure.reference_folding @ base.T).T)
         self._reference = np.ascontiguousarray(base[:, :-1], dtype=self._real)
         self._reference_energy = np.zeros(self._shape)
         self._is_stale = True
 
     def _folded(self, tables: torch.Tensor) -> NDArray[np.float64]:
         """Tables (rows, num_terms) added into those of maximal interactions (rows, cells)."""
-        structure, given = self._structure, _padded(tables)
-        if not structure.num_cells:
-            return np.zeros((len(given), 0))
-        return np.add.reduceat(given[:, structure.cell_terms], structure.cell_starts, axis=1)
+        return np.ascontiguousarray((self._structure.folding @ _padded(tables).T).T)
 
     def _copies(self, tables: torch.Tensor) -> tuple[NDArray[np.float64], NDArray[Any]]:
         """Folded tables (rows, cells), and the copies of them (rows, entries) that visits read."""
         structure, folded = self._structure, self._folded(tables)
         cells = np.concatenate([folded, np.zeros((len(folded), 1))], axis=1)
-        weights = cells[:, structure.plus]
+        weights = cells.take(structure.plus, axis=1)
         with np.errstate(invalid="ignore"):  # where both levels are impossible, which no chain ever looks up
-            weights[:, : structure.num_differences] -= cells[:, structure.minus]
-        return folded, np.ascontiguousarray(weights, dtype=self._real)  # picking columns transposes the memory
+            weights[:, : structure.num_differences] -= cells.take(structure.minus, axis=1)
+        return folded, weights.astype(self._real)
 
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
         self._look()
@@ -755,13 +753,7 @@ class TablesEngine(EnergyChains):
 
     def _terms(self, cells: NDArray[np.float64]) -> torch.Tensor:
         """Sums over the cells that each term was added into, (groups, num_terms)."""
-        structure = self._structure
-        lengths = np.diff(structure.cell_starts, append=len(structure.cell_terms))
-        result = np.zeros((len(cells), structure.num_terms))
-        for total, row in zip(result, cells, strict=True):
-            spread = np.repeat(row, lengths)
-            total[:] = np.bincount(structure.cell_terms, spread, structure.num_terms + 1)[:-1]
-        return torch.from_numpy(result)
+        return torch.from_numpy(np.ascontiguousarray((self._structure.folding.T @ cells.T)[:-1].T))
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
         states, (num_groups, num_chains) = self._states, self._shape
