@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import logging
 import os
 import signal
 import sys
@@ -89,23 +88,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device, and there is none")
 
 
-_FOLDERS = sorted(
-    str(path)
-    for path in (_HERE / "tests").iterdir()
-    if path.name.startswith("test_") or (path.is_dir() and path.name not in ("benchmarks", "guard", "__pycache__"))
-)
-_PARTS = [*_FOLDERS, str(_HERE / "pyro_hoim")]
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[object]:
-    """Leave what was imported and collected out of every later search for garbage, in workers as in one process.
-
-    Every second worker begins at the end: assertions of a file are rewritten once, and its other half finds them.
-    """
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw").removeprefix("gw")
-    if worker and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        session.config.args = _PARTS[:: -1 if int(worker) % 2 else 1]
+def pytest_collection() -> Iterator[object]:
+    """Leave what was imported and collected out of every later search for garbage, in workers as in one process."""
     try:
         return (yield)
     finally:
@@ -120,11 +105,8 @@ def pytest_unconfigure() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests of public data and of printed numbers, and move the seeds of hypothesis where a shift is asked for."""
-    number = {part: k for k, part in enumerate(_PARTS)}
-    items.sort(key=lambda item: min(number.get(str(path), len(_PARTS)) for path in (item.path, *item.path.parents)))
     for item in items:
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker("public_data")
@@ -148,20 +130,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 # Fixtures
-
-
-@pytest.fixture
-def logged() -> Iterator[list[str]]:
-    """What the library logs of level INFO and above, with tracebacks; pytest's own takes a third of a millisecond."""
-    lines: list[str] = []
-    handler, logger = logging.Handler(), logging.getLogger("pyro_hoim")
-    handler.emit = lambda record: lines.append(handler.format(record))
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield lines
-    logger.setLevel(before)
-    logger.removeHandler(handler)
 
 
 @pytest.fixture

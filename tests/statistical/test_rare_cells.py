@@ -64,7 +64,7 @@ def two_wells():
         yield model, 40, 2000
 
 
-def random_models(number=100):
+def random_models(number=200):
     rng = np.random.default_rng(0)
     for _ in range(number):
         cards = rng.integers(2, 4, int(rng.integers(2, 5))).tolist()
@@ -89,6 +89,6 @@ def test_cells_with_few_long_visits_have_errors_that_cover(recorders):
 def test_errors_of_random_models_cover(recorders):
     found = [units(*case[:1], recorders, *case[1:], seed) for seed, case in enumerate(random_models())]
     stated = np.array([pair[0] for pair in found if pair is not None])
-    assert len(stated) > 80
+    assert len(stated) > 160
     assert (stated > 5).sum() <= most(len(stated))
     assert (stated > 5 / 3).sum() > most(len(stated))  # the control: errors a third as large
