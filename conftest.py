@@ -33,7 +33,6 @@ import torch  # noqa: E402
 collect_ignore = ["tests/benchmarks", "tests/guard"]
 
 os.environ.setdefault("MPLBACKEND", "Agg")
-logging.getLogger().addHandler(logging.NullHandler())  # else Dask adds one, which writes to a stream that is closed
 os.fsync = lambda _: None  # no test switches the machine off, and every file would wait for the disk
 
 torch.set_num_threads(1)

@@ -178,17 +178,21 @@ def _disproven(nodes: Nodes, outcome: Outcome, index: tuple[int, ...], device: t
 def _examine(nodes: Nodes, terms: list[TermGroup]) -> Outcome:
     """Verdict on one model of exponential or Gaussian variables: the worst of its independent parts."""
     # Parts that share no term are independent.
-    undecided: Outcome | None = None
-    ways: list[str] = []
-    for part in connected(len(nodes.names), [t.rows for t in terms]):
-        verdict = _examine_part(nodes, terms, part)
+    parts = connected(len(nodes.names), [t.rows for t in terms])
+    return _worst(_examine_part(nodes, terms, part) for part in parts)
+
+
+def _worst(verdicts: Iterable[Outcome], otherwise: str = "") -> Outcome:
+    """The first verdict that disproves, else the first undecided one, else all proofs; ``otherwise`` of no parts."""
+    undecided, ways = None, list[str]()
+    for verdict in verdicts:
         if verdict.verdict == "disproven":
             return verdict
         if verdict.verdict == "undecided":
             undecided = undecided or verdict
         else:
             ways.append(verdict.reason)
-    return undecided or Outcome("proven", said_once(ways))
+    return undecided or Outcome("proven", said_once(ways) or otherwise)
 
 
 def _examine_part(nodes: Nodes, terms: list[TermGroup], part: Index) -> Outcome:
@@ -312,25 +316,17 @@ def examine_mixed(nodes: Nodes, terms: list[TermGroup]) -> Outcome:
     # Parts of the unbounded variables
     d = len(nodes.names)
     free = list(_split(terms, is_bounded))
-    undecided: Outcome | None = None
-    ways: list[str] = []
     work = Work()
-    for part in connected(d, [np.array([row]) for _, row, _, _ in free]):
-        if is_bounded[part].all():
-            continue
+
+    def verdict(part: Index) -> Outcome:
         if is_user[part].any():
-            outcome = _of_user(nodes, part, is_user)
-        elif is_count[part].all():
-            outcome = Outcome("proven", "the factorial of a count outweighs every root product")
-        else:
-            outcome = _examine_mixed_part(nodes, terms, part, is_bounded, kinds, work)
-        if outcome.verdict == "disproven":
-            return outcome
-        if outcome.verdict == "undecided":
-            undecided = undecided or outcome
-        else:
-            ways.append(outcome.reason)
-    return undecided or Outcome("proven", said_once(ways) or "the domain is finite")
+            return _of_user(nodes, part, is_user)
+        if is_count[part].all():
+            return Outcome("proven", "the factorial of a count outweighs every root product")
+        return _examine_mixed_part(nodes, terms, part, is_bounded, kinds, work)
+
+    parts = connected(d, [np.array([row]) for _, row, _, _ in free])
+    return _worst((verdict(part) for part in parts if not is_bounded[part].all()), "the domain is finite")
 
 
 def _of_user(nodes: Nodes, part: Index, is_user: Mask) -> Outcome:
