@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections import Counter
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +111,7 @@ SEED = WholeNumber(0, LARGEST_SEED)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
-@cache  # click looks for translations of the name of every type that it makes
+@lru_cache(maxsize=1024)  # click looks for translations of the name of every type that it makes
 def click_option(option: Option) -> click.Option:
     """An option of a family as click knows it."""
     name = flag(option.name)

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def provenance_lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in lines.items() if value not in ("", None)]
 
 
-@cache  # of a process, which has imported what is installed
+@lru_cache(maxsize=64)  # of a process, which has imported what is installed
 def _version(package: str) -> str:
     try:
         return version(package)
