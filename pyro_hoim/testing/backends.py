@@ -83,11 +83,11 @@ class BackendCase:
         if batch_shape not in self._drawn:
             rng = np.random.default_rng(self.seed)
             tables = random_tables(self.hypergraph, rng, scale=self.scale, batch_shape=batch_shape)
-            self._drawn[batch_shape] = torch.as_tensor(tables)
-        return self._drawn[batch_shape].clone()
+            self._drawn[batch_shape] = np.asarray(tables)
+        return torch.tensor(self._drawn[batch_shape])
 
     @cached_property
-    def _drawn(self) -> dict[tuple[int, ...], torch.Tensor]:
+    def _drawn(self) -> dict[tuple[int, ...], np.ndarray]:
         return {}
 
     def model(self, *batch_shape: int) -> LogLinearEnergy:
