@@ -39,7 +39,8 @@ _MAX_EXACT_STATES = 2**21
 _MAX_EXACT_WORK = 5e8  # states times interactions, of one evaluation: about two seconds
 _SEARCH_STOPPING, _FINAL_STOPPING = Stopping(1e-4, 150), Stopping(1e-5, 300)
 _WIDE = 100  # variables from which on the last fit has no more chains than the others
-_MANY = 50  # variables from which on fits of a search go on from one another: several times faster, a little worse
+_MANY = 50  # variables from which on fits of a search go on from one another in any case: faster, a little worse
+_EVEN = 0.9  # effective share of annealed chains from which on they do with fewer variables
 _LOSS_ERROR = 0.01  # of log Z, with 100 variables; it grows as the spread of their log-likelihood does
 # Adam's damping. Where strengths are weak, parameters of rare cells had better be slow; else the strengths hold them.
 _SEARCH_DAMPING, _FINAL_DAMPING, _CHOSEN_DAMPING = 3e-3, 1e-3, 5e-4
@@ -59,7 +60,7 @@ class Recipe:
     sampling: SampledTraining | None = None
     chains_factor: int = 4
     loss_error: float = _LOSS_ERROR
-    goes_on: bool = False
+    is_wide: bool = False
 
     def trainer(
         self,
@@ -82,7 +83,8 @@ class Recipe:
             if is_final:
                 return SampledTrainer(rows, graph, penalty=ridge, settings=settings, evidence=evidence)
             chosen = settings.damping if self.sampling is not None else _CHOSEN_DAMPING
-            return _SearchTrainer(rows, graph, ridge, settings, evidence, chosen)
+            evenness = 0.0 if self.is_wide or self.sampling is not None else _EVEN
+            return _SearchTrainer(rows, graph, ridge, settings, evidence, chosen, evenness)
         # Exact gradients or pseudo-likelihoods, longer in the last fit.
         make = ExactTrainer if self.name == "exact" else PseudoTrainer
         return make(
@@ -97,7 +99,7 @@ class Recipe:
         given = self.sampling
         if given is None:
             given = SampledTraining(
-                restart="doubt" if self.goes_on else True,
+                restart="doubt",
                 margin_states=self.margin_states,
                 loss_standard_error=self.loss_error,
                 progress=self.progress,
@@ -113,7 +115,11 @@ class Recipe:
 
 
 class _SearchTrainer(SampledTrainer):
-    """Sampled training with another damping under chosen strengths, and without chains for single variables."""
+    """Sampled training with another damping under chosen strengths, and without chains for single variables.
+
+    It goes on from the fit before only where annealed chains had weights of some evenness: where they have not, there
+    are modes that shorter training does not find.
+    """
 
     def __init__(
         self,
@@ -123,9 +129,10 @@ class _SearchTrainer(SampledTrainer):
         settings: SampledTraining,
         evidence: EvidenceRounds,
         chosen_damping: float,
+        least_evenness: float,
     ) -> None:
         super().__init__(rows, hypergraph, penalty=penalty, settings=settings, evidence=evidence)
-        self._dampings = (settings.damping, chosen_damping)
+        self._dampings, self._least_evenness = (settings.damping, chosen_damping), least_evenness
 
     @override
     def use_ridge(self, ridge: InteractionRidge, evidence_rounds: int) -> None:
@@ -175,8 +182,8 @@ def checked_recipe(
     states = int(min(1_000_000, max(20_000, _CELLS_PER_ROUND / max(1, candidates))))
     width = len(rows.domain) / _WIDE
     factor, error = max(1, min(4, int(1 / max(width, 0.1)))), _LOSS_ERROR * math.sqrt(max(1.0, width))
-    goes_on = len(rows.domain) >= _MANY
-    return Recipe(trainer, rounds, seed, states, progress, sampling, factor, error, goes_on)
+    is_wide = len(rows.domain) >= _MANY
+    return Recipe(trainer, rounds, seed, states, progress, sampling, factor, error, is_wide)
 
 
 def _is_exact_cheap(rows: Observations, largest: InteractionHypergraph | None) -> bool:

@@ -424,7 +424,7 @@ def learn_variables(
     recipe = checked_recipe(train, trainer, ridges.evidence_rounds, largest, order, seed, is_shown, sampling)
     _check_score(recipe.name, search, train)
     _check_held(recipe.name, train, validation)
-    if search.least_gain is None and recipe.goes_on:
+    if search.least_gain is None and recipe.is_wide:
         search = replace(search, least_gain=_LEAST_GAIN)
     # The search, stopped on validation rows.
     session = Session(recipe, run, train, validation, search.time_limit)

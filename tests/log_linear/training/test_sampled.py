@@ -16,6 +16,7 @@ from pyro_hoim.annealing.weights import log_mean_weight
 from pyro_hoim.core.trainer import TrainingReport
 from pyro_hoim.data import bits
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
+from pyro_hoim.log_linear.learning._session import checked_recipe
 from pyro_hoim.log_linear.search.rounds import trained as fit_of
 from pyro_hoim.log_linear.training.sampled import _path, trainer as _sampled_loss, trainer as sampled
 from pyro_hoim.log_linear.training.sampled._path import Adam, Coordinates, Problem, SampledPath
@@ -535,6 +536,25 @@ def test_a_call_goes_on_for_less_while_nothing_objects(monkeypatch):
     made.train()
     made.train()
     assert paths[4:] == [(10, False), (40, True), (40, True)]
+
+
+@pytest.mark.parametrize(("evenness", "columns", "second"), [(0.95, 4, 10), (0.85, 4, 40), (0.0, 4, 40), (0.0, 50, 10)])
+def test_fits_of_a_search_go_on_where_annealed_weights_were_even_or_columns_are_many(
+    evenness, columns, second, monkeypatch
+):
+    codes = torch.randint(2, (60, columns), generator=torch.Generator().manual_seed(0))
+    rows = Observations(Domain.from_cardinalities([2] * columns), codes)
+    recipe = checked_recipe(rows, "sampled", 0, None, 2, 0, progress=False)
+    names = rows.domain.names
+    graph = InteractionHypergraph(rows.domain, [*((name,) for name in names), names[:2]])
+    made = recipe.trainer(rows, graph, InteractionRidge(1.0))
+    short = {"num_chains": 64, "num_iterations": 40, "refresh_every": 20, "refresh_chains": 64}
+    made.settings = dataclasses.replace(made.settings, **short, refresh_temperatures=10)
+    original = SampledPath._compared
+    monkeypatch.setattr(
+        SampledPath, "_compared", lambda *given: original(*given)._replace(is_off=False, evenness=evenness)
+    )
+    assert [made.train().num_iterations for _ in range(2)] == [40, second]
 
 
 @pytest.mark.parametrize("error", [0.01, math.inf])

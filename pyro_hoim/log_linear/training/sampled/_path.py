@@ -179,12 +179,13 @@ class Problem:
 
 
 class Outcome(NamedTuple):
-    """Balanced tables, the chains that belong to them, the report, and whether the last check agreed with them."""
+    """Balanced tables, the chains that belong to them, the report, whether the last check agreed, its evenness."""
 
     tables: Floats
     population: Population
     report: TrainingReport
     is_calm: bool
+    evenness: float  # effective share of the fresh population; 0 of one that was resampled on its way
 
 
 class Objection(Exception):  # noqa: N818 (an answer, not an error)
@@ -200,6 +201,7 @@ class _Comparison(NamedTuple):
     share: float
     is_off: bool
     is_even: bool
+    evenness: float
 
 
 class SampledPath:
@@ -238,6 +240,7 @@ class SampledPath:
         self._last_gradient = np.inf
         self._checks = settings.refresh_every is not None and settings.chains == "weighted"
         self._coarse = _COARSE
+        self._evenness = 0.0
         self._doubts = 0  # checks that have to agree before they become rarer
         self._apart = 1  # distance of two checks, of that in the settings
         # Chains at the start: those given, annealed ones, or exact draws.
@@ -320,7 +323,8 @@ class SampledPath:
         # Absolute weights of many variables drift by some nats on the path. A mode of such a share that even weights
         # met would show in the laws of interactions.
         is_missed = share > _MISSED and not annealed.is_even
-        return _Comparison(union, loss, distance, share, is_off or is_missed, annealed.is_even)
+        evenness = annealed.effective_size / len(annealed.codes) if annealed.is_even else 0.0
+        return _Comparison(union, loss, distance, share, is_off or is_missed, annealed.is_even, evenness)
 
     def _is_bad(self, comparison: _Comparison) -> bool:
         """Whether a comparison speaks against the chains or the parameters."""
@@ -338,7 +342,7 @@ class SampledPath:
         while coarse > 1 and (self._is_bad(comparison) or not comparison.is_even):
             self._coarse = coarse = 1 if self._is_bad(comparison) else coarse // 2
             comparison = self._compared(before, coarse)
-        union, loss, distance, share, is_off, is_even = comparison
+        union, loss, distance, share, is_off, is_even, self._evenness = comparison
         # Both go on together; checks become rarer while they agree.
         self._chains = self._started(union)
         self._apart = min(_RAREST, _RARER * self._apart) if is_even and not (is_off or self._doubts) else 1
@@ -413,7 +417,7 @@ class SampledPath:
         report = TrainingReport("max_iterations" if is_sound else "diverged", num, gradient, tuple(self._notes))
         tables = self._coordinates.balanced(self._x)
         self._chains.move_to(tables)  # absolute weights of the balanced tables
-        return Outcome(tables, self._chains.population, report, agree and is_sound)
+        return Outcome(tables, self._chains.population, report, agree and is_sound, self._evenness)
 
     def _start_loss(self, tables: Floats, population: Population | None) -> float:
         """Loss of the first parameters where their constant is known; infinite elsewhere."""

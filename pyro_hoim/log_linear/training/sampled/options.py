@@ -53,7 +53,8 @@ class SampledTraining:
             which is faster, but weights cannot find modes that appear when many interactions join late. ``"doubt"``
             goes on where the last check of the call before agreed, for half the iterations after interactions joined
             and a quarter else, and begins again at the first check that objects; a search also has it begin again
-            where annealed runs still give log Z no error bar (``SampledTrainer.retrained``).
+            where annealed runs still give log Z no error bar (``SampledTrainer.retrained``), and in ``learn`` of fewer
+            than 50 columns where annealed weights were less even than an effective share of 0.9.
         start: law that annealed runs begin with, from which states are drawn exactly: a directed ``"network"`` of up to
             three parents per variable, close to the rows, the best ``"tree"`` among the pairs of the collection,
             or the ``"independent"`` law, which also gives a quarter of the chains beside the others, since it

@@ -311,6 +311,7 @@ class SampledTrainer(TableTrainer):
     """
 
     name: Literal["exact", "sampled", "pseudo-likelihood"] = "sampled"
+    _least_evenness = 0.0  # of the last fresh population, without which the next call does not go on
 
     def __init__(
         self,
@@ -446,7 +447,8 @@ class SampledTrainer(TableTrainer):
         outcome = SampledPath(problem, settings, tables, population, seed, is_start=is_start, gives_up=gives_up).run()
         self._num_trained += 1
         self._population = outcome.population
-        self._is_calm, self._has_grown = outcome.is_calm, False
+        self._is_calm = outcome.is_calm and outcome.evenness >= self._least_evenness
+        self._has_grown = False
         self._adopt(outcome.tables)
         return outcome.report
 
