@@ -21,15 +21,9 @@ from pyro_hoim.study.model import rank_figure, trace_figure
 from pyro_hoim.study.structures import dots_figure
 
 PIXEL = b'<svg width="1pt" height="1pt" />'
-_MAKERS = (curve_figure, weights_figure, decision_graph_figure, dependency_figure, penalty_path_figure, dots_figure)
-_MAKERS += (
-    root_network_figure,
-    root_scores_figure,
-    fitted_figure,
-    capacity_figure,
-    figure_of,
-    rank_figure,
-    trace_figure,
+_MAKERS = (
+    *(curve_figure, weights_figure, decision_graph_figure, dependency_figure, penalty_path_figure, dots_figure),
+    *(root_network_figure, root_scores_figure, fitted_figure, capacity_figure, figure_of, rank_figure, trace_figure),
 )
 _MADE = {make: (make.__code__, make.__defaults__, make.__kwdefaults__) for make in _MAKERS}
 _EMPTY: list[Figure] = []
