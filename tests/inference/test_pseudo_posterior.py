@@ -427,7 +427,7 @@ def test_names_and_arviz():
 
 def test_a_run_that_is_too_short_says_so():
     rows = torch.from_numpy(np.random.default_rng(6).integers(0, 4, (50, 2))).double()
-    settings = NUTSSettings(2, 4, 0, max_tree_depth=1)
+    settings = NUTSSettings(4, 40, 0, target_accept=0.99, max_tree_depth=1)
     with pytest.warns(ConvergenceWarning, match="R-hat"):
         found = draw_root(TWO_COUNTS, rows, FAMILY, settings=settings)
     assert found.status == "unconverged"

@@ -100,6 +100,8 @@ def test_draws_have_the_law_of_their_step(step):
     assert scores(found, other) > LIMIT
 
 
+# So few states are wanted for their noise; that an estimate from them may be poor is said to users by a warning.
+@pytest.mark.filterwarnings("ignore:AnnealedImportance. the estimate is unreliable")
 @pytest.mark.parametrize(
     ("partition", "options", "states"),
     [
@@ -232,7 +234,7 @@ def test_moves_out_of_the_support_are_not_made():
 def test_without_rows_the_posterior_is_the_prior():
     program = partial(log_linear_model, PAIR, normal_prior(PAIR, dtype=torch.float64), torch.zeros(8).double(), 0)
     kernel = Langevin(program, step_size=0.2, gradient="persistent", num_particles=4)
-    found = run(kernel, 100, burn_in=50, num_chains=400, seed=5).samples["theta"][..., 2]
+    found = run(kernel, 200, burn_in=50, num_chains=400, seed=5).samples["theta"][..., 2]
     assert scores(found, np.array([0.0, 1 / (1 - 0.2 / 4)])) < LIMIT
     assert scores(found, np.array([0.0, 1.2])) > LIMIT
 
