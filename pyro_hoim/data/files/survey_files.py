@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 import subprocess
@@ -30,10 +29,6 @@ _MOST_ORDERED = 30  # numbers of an ordinal column without labels that are level
 _MOST_DICTIONARY = 2**24  # bytes of SPSS in which names and labels stand
 _PATIENCE = 60.0  # seconds for a dictionary
 _TRIAL = "import io, sys, pyreadstat; pyreadstat.read_sav(io.BytesIO(sys.stdin.buffer.read()), metadataonly=True)"
-
-_TRIED = set[
-    tuple[str, bytes]
-]()  # trials that ended well, with digests of dictionaries, for they take a quarter second
 
 _Labels = Mapping[Any, str]
 
@@ -184,15 +179,11 @@ def _check_dictionary(path: Any, raw: bytes) -> None:
     if not sys.executable or getattr(sys, "frozen", False):
         return
     trial, head = [sys.executable, "-c", _TRIAL], raw[:_MOST_DICTIONARY]
-    key = _TRIAL, hashlib.sha256(head).digest()
-    if key not in _TRIED:
-        try:
-            status = subprocess.run(trial, input=head, capture_output=True, check=False, timeout=_PATIENCE).returncode  # noqa: S603
-        except subprocess.TimeoutExpired:
-            status = None
-        if status in (0, 1):  # with 1 its reader says what is wrong, also in this process
-            _TRIED.add(key)
-    if key not in _TRIED:
+    try:
+        status = subprocess.run(trial, input=head, capture_output=True, check=False, timeout=_PATIENCE).returncode  # noqa: S603
+    except subprocess.TimeoutExpired:
+        status = None
+    if status not in (0, 1):  # with 1 its reader says what is wrong, also in this process
         raise refused(path, "damaged .sav file (its dictionary)", "save it again, or as CSV", "damaged-file")
 
 

@@ -183,7 +183,7 @@ def test_preconditioned_steps_inflate_the_variance_as_the_formula_says():
     weights = density.softmax(0)
     variance = float(weights @ (grid - weights @ grid).square())
     for step in (1.0, 0.3):
-        theta = run(Langevin(program, step_size=step), 200, burn_in=50, num_chains=400, seed=4).samples["theta"][..., 0]
+        theta = run(Langevin(program, step_size=step), 300, burn_in=50, num_chains=400, seed=4).samples["theta"][..., 0]
         by_chain = (theta - theta.mean()).square().mean(1)
         error = float(by_chain.std()) / 20
         assert abs(float(by_chain.mean()) - variance / (1 - step / 4)) < LIMIT * error
@@ -249,15 +249,17 @@ def test_constrained_sites_keep_their_dtype_and_jacobian(dtype):
         law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION.to(dtype), len(ROWS))
         pyro.sample("counts", law, obs=counts.to(dtype))
 
-    draws = run(Langevin(positive, step_size=0.02), 200, burn_in=200, num_chains=400, seed=6).samples["strength"]
+    draws = run(Langevin(positive, step_size=0.01), 400, burn_in=300, num_chains=400, seed=6).samples["strength"]
     assert draws.dtype == dtype and bool((draws > 0).all())
     grid = torch.linspace(-12, 3, 20001, dtype=torch.float64)
     likelihood = LogLinearStatistics(PAIR, grid.exp().unsqueeze(-1) * DIRECTION, len(ROWS)).log_prob(counts)
     density = likelihood - grid.exp() + grid
+    # Cut from below, since visits far out there are so rare that no error bar knows of them.
+    logs, cut = draws.double().log().clamp(min=-1.5), grid.clamp(min=-1.5)
     for weights, is_right in ((density.softmax(0), True), ((density - grid).softmax(0), False)):
-        mean = float(weights @ grid)
-        variance = float(weights @ (grid - mean).square())
-        assert (scores(draws.double().log(), np.array([mean, variance])) < LIMIT) is is_right
+        mean = float(weights @ cut)
+        variance = float(weights @ (cut - mean).square())
+        assert (scores(logs, np.array([mean, variance])) < LIMIT) is is_right
 
 
 def test_in_pyros_mcmc_and_arviz():

@@ -200,7 +200,6 @@ class _Comparison(NamedTuple):
     distance: float
     share: float
     is_off: bool
-    is_even: bool
     evenness: float
 
 
@@ -324,7 +323,7 @@ class SampledPath:
         # met would show in the laws of interactions.
         is_missed = share > _MISSED and not annealed.is_even
         evenness = annealed.effective_size / len(annealed.codes) if annealed.is_even else 0.0
-        return _Comparison(union, loss, distance, share, is_off or is_missed, annealed.is_even, evenness)
+        return _Comparison(union, loss, distance, share, is_off or is_missed, evenness)
 
     def _is_bad(self, comparison: _Comparison) -> bool:
         """Whether a comparison speaks against the chains or the parameters."""
@@ -339,13 +338,13 @@ class SampledPath:
         # Compare with a fresh population, by fewer temperatures while nothing speaks against that.
         before, coarse = self._chains.population, 1 if is_last else self._coarse
         comparison = self._compared(before, coarse)
-        while coarse > 1 and (self._is_bad(comparison) or not comparison.is_even):
+        while coarse > 1 and (self._is_bad(comparison) or not comparison.evenness):
             self._coarse = coarse = 1 if self._is_bad(comparison) else coarse // 2
             comparison = self._compared(before, coarse)
-        union, loss, distance, share, is_off, is_even, self._evenness = comparison
+        union, loss, distance, share, is_off, self._evenness = comparison
         # Both go on together; checks become rarer while they agree.
         self._chains = self._started(union)
-        self._apart = min(_RAREST, _RARER * self._apart) if is_even and not (is_off or self._doubts) else 1
+        self._apart = min(_RAREST, _RARER * self._apart) if self._evenness and not (is_off or self._doubts) else 1
         self._doubts = max(0, self._doubts - 1)
         if is_off:
             self._object()
