@@ -134,11 +134,11 @@ class LogKernel:
     def log_z(self, theta: Floats) -> tuple[Floats, Floats]:
         """Log Z (R,) and the means of the statistics (R, P) at theta (R, P)."""
         if self.is_dense:
-            logits = theta @ self.design.T
-            top = logits.max(1, keepdims=True)
+            logits = self.design @ theta.T  # cells first: NumPy is slow along short last axes
+            top = logits.max(0)
             weights = np.exp(logits - top)
-            sums = weights.sum(1, keepdims=True)
-            return (top + np.log(sums))[:, 0], (weights / sums) @ self.design
+            sums = weights.sum(0)
+            return top + np.log(sums), (weights / sums).T @ self.design
         with torch.no_grad():
             model = LogLinearEnergy.from_theta(self.hypergraph, torch.from_numpy(theta), validate=False)
             value = self.partition.log_partition(model).value
