@@ -43,6 +43,7 @@ from .exact.enumeration import Enumeration
 _BYTES = 2**28  # of models that are worked on at once
 _UNDERFLOW = 800.0  # nats beyond which a weight is zero in float64
 _MAX_CELLS = 2**22  # of the table of a combination
+_MOST_KEPT = 2**16  # cells of a mask that is remembered
 _SUCH = "such as [{name: level, ...}]"
 _SHOWN, _WIDTH = 3, 80  # combinations in a sentence, and characters of one
 _QUICK_FLOPS = 2**24  # of a sum that a sentence waits for
@@ -352,7 +353,16 @@ def structural_states(
         raise none_received(argument, "at least one possible cell")
     if not mask.any():
         return None
-    return ImpossibleStates.of_cells(InteractionHypergraph.from_order(domain, min(2, len(domain))), mask)
+    made = _states_of_mask if mask.size <= _MOST_KEPT else _states_of_mask.__wrapped__
+    return made(domain, mask.tobytes())
+
+
+@lru_cache(maxsize=64)
+@plain_mode()
+def _states_of_mask(domain: Domain, mask: bytes) -> ImpossibleStates | None:
+    """One object for one mask, which programs give anew in every run and whose support is known by the object."""
+    cells = np.frombuffer(mask, dtype=bool).reshape(domain.cardinalities)
+    return ImpossibleStates.of_cells(InteractionHypergraph.from_order(domain, min(2, len(domain))), cells)
 
 
 def _check_domain(states: ImpossibleStates, domain: Domain, argument: str) -> None:
