@@ -32,6 +32,7 @@ WeightKind = Literal["auto", "frequency", "sampling"]
 
 _CHUNK = 2**22  # entries of the statistics of rows that are held at once
 _MAX_ENTRIES = 2**27  # of the total scores of units
+_MOST_COPIES, _FLOPS = 64, 2**24  # of a model that are summed at once, and what that may cost
 
 
 def covariance_of(design: np.ndarray, probs: np.ndarray) -> np.ndarray:
@@ -68,15 +69,17 @@ def known_statistics(
 def backend_hessian(
     hypergraph: InteractionHypergraph, theta: torch.Tensor, partition: PartitionBackend
 ) -> torch.Tensor:
-    """Covariance of the statistics (num_parameters, num_parameters), by a backward pass for every parameter."""
-    coordinates = parametrization(hypergraph)
-    with torch.enable_grad():
-        free = theta.clone().requires_grad_()
-        model = LogLinearEnergy(hypergraph, coordinates.to_tables(free), validate=False)
-        value = partition.log_partition(model).value
-        (gradient,) = torch.autograd.grad(value, free, create_graph=True)
-        rows = [torch.autograd.grad(g, free, retain_graph=True)[0] for g in gradient]
-    return torch.stack(rows) if rows else torch.zeros(0, 0, dtype=torch.float64)
+    """Covariance of the statistics (num_parameters, num_parameters): rows of many copies of theta at once."""
+    coordinates, size, parts = parametrization(hypergraph), len(theta), [theta.new_zeros(0, len(theta))]
+    most = int(min(max(_FLOPS // max(partition.plan(hypergraph).flops, 1), 1), _MOST_COPIES))
+    for start in range(0, size, most):
+        with torch.enable_grad():
+            free = theta.expand(min(most, size - start), size).clone().requires_grad_()
+            model = LogLinearEnergy(hypergraph, coordinates.to_tables(free), validate=False)
+            value = partition.log_partition(model).value.sum()
+            (gradient,) = torch.autograd.grad(value, free, create_graph=True)
+            parts += torch.autograd.grad(gradient.diagonal(start).sum(), free)
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@ r"""From mean coordinates back to natural ones: which means have a theta, which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -20,6 +19,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..coding import check_balanced_family, check_margins, parametrization
 from ..energy import LogLinearEnergy
 from ..impossible import PossibleStates
+from ..sandwich import backend_hessian
 from .hyper_dirichlet import clique_tables
 from .law import exact_backend
 
@@ -162,7 +162,7 @@ def fisher_information(
     """Hessian (P, P) of log Z in theta (P,), in the coding of the family: the covariance of its statistics.
 
     Summed over the cells while their statistics take at most 2^23 numbers, otherwise by automatic
-    differentiation, one backward pass per parameter. In the place of a backend that is not exact stands ``Auto()``.
+    differentiation. In the place of a backend that is not exact stands ``Auto()``.
     """
     _check_dense(hypergraph, "fisher_information")
     return _statistics_and_information(hypergraph, theta, exact_backend(partition))[1]
@@ -174,26 +174,18 @@ def _statistics_and_information(
     """Mean (P,) and covariance (P, P) of the statistics at theta (P,)."""
     codings = parametrization(hypergraph)
     cells = hypergraph.domain.num_states
+    with torch.no_grad():
+        model = LogLinearEnergy.from_theta(hypergraph, theta.detach())
+        mean = codings.mean_statistics(partition.expectations(model))
     # Of few cells a sum over their statistics.
     is_small = cells * max(hypergraph.num_parameters, hypergraph.num_terms) <= _MAX_DESIGN
     if is_small and not isinstance(partition, PossibleStates):
-        with torch.no_grad():
-            model = LogLinearEnergy.from_theta(hypergraph, theta.detach())
-            mean = codings.mean_statistics(partition.expectations(model))
-            design = _design(hypergraph).to(theta)
-            weight = torch.softmax(design @ theta.detach(), 0).unsqueeze(-1)
-            centred = design - mean
-            return mean, centred.mT @ (weight * centred)
-    # Else a backward pass for every parameter.
-    with torch.enable_grad():
-        point = theta.detach().requires_grad_()
-        model = LogLinearEnergy.from_theta(hypergraph, point)
-        mean = codings.mean_statistics(partition.expectations(model))
-        rows: Sequence[torch.Tensor] = [
-            torch.autograd.grad(mean[i], point, retain_graph=True)[0] for i in range(mean.shape[0])
-        ]
-    covariance = torch.stack(rows) if rows else theta.new_zeros(0, 0)
-    return mean.detach(), (covariance + covariance.mT) / 2
+        design = _design(hypergraph).to(theta)
+        weight = torch.softmax(design @ theta.detach(), 0).unsqueeze(-1)
+        centred = design - mean
+        return mean, centred.mT @ (weight * centred)
+    covariance = backend_hessian(hypergraph, theta.detach(), partition)
+    return mean, (covariance + covariance.mT) / 2
 
 
 @lru_cache(maxsize=4)
