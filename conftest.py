@@ -144,3 +144,12 @@ def float64() -> Iterator[torch.dtype]:
 def generator() -> torch.Generator:
     """A seeded generator of random numbers, fresh for each test."""
     return torch.Generator().manual_seed(20_260_101)
+
+
+@pytest.fixture
+def words_alone() -> Iterator[None]:
+    """Leave out the pictures of a page, half of its time, where its words are tested."""
+    from support.figures import no_figures
+
+    with no_figures():
+        yield

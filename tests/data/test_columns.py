@@ -23,6 +23,8 @@ from pyro_hoim.data.bins import cuts_of
 from pyro_hoim.data.columns import num_cut_levels
 from pyro_hoim.errors import DataWarning, InputError
 
+pytestmark = pytest.mark.usefixtures("words_alone")
+
 N = 240
 RANDOM = np.random.default_rng(11)
 DAYS = [dt.date(2020, 1, 1) + dt.timedelta(3 * i) for i in range(N)]

@@ -28,6 +28,8 @@ from pyro_hoim.testing import raises
 
 from .test_roles import run
 
+pytestmark = pytest.mark.usefixtures("words_alone")
+
 KNOWN = {
     "numbers": [
         "1|2|10", "-1|0|1.5", "0.10|0.25|1.00", "01|02|10", "1,000|2,000|10,000", "5%|10%|100%", "9 km|10 km|100 km",

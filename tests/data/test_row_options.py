@@ -55,7 +55,7 @@ OPTIONS = {
 
 def drawn(ax):
     """What a picture shows."""
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     patches = [tuple(np.round(patch.get_extents().bounds, 6)) for patch in ax.patches]
     offsets = [collection.get_offsets().tolist() for collection in ax.collections]
     lines = [line.get_xydata().tolist() for line in ax.lines]

@@ -22,6 +22,8 @@ from pyro_hoim.generalized_root import (
     dispersions,
 )
 
+pytestmark = pytest.mark.usefixtures("words_alone")
+
 _SAID = {"visits": "count", "cost": "positive", "ill": "binary", "weight": "real"}
 _ROWS = 800
 

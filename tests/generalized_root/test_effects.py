@@ -32,6 +32,8 @@ from pyro_hoim.testing import raises
 from tests.support.mixed_roots import MIXTURES, grid, log_density, mixed_energy, mixed_states
 
 BINARY, REAL, COUNT = TruncatedPoissonFamily(1), GaussianFamily(), PoissonFamily()
+pytestmark = pytest.mark.usefixtures("words_alone")
+
 FREE = RootSettings(refit_share=0.0, false_discovery_rate=None, tolerance=1e-9)
 
 

@@ -36,6 +36,9 @@ _SAID: dict[str, dict[str, str]] = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("words_alone")
+
+
 @cache
 def _table(name: str) -> pd.DataFrame:
     loaded: Any

@@ -33,6 +33,8 @@ from studies.random_laws import random_dirichlet_law, random_uniform_law
 from support.projections import divergence, proportional_fit
 from support.root_models import domain_of
 
+pytestmark = pytest.mark.usefixtures("words_alone")
+
 ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 COLLECTIONS = ([], [(0,), (1,), (2,)], [(0, 1), (2,)], [(0, 1), (1, 2)], [(0, 1), (1, 2), (0, 2)], [(0, 1, 2)])
 

@@ -7,6 +7,8 @@ from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.study import analyse
 from pyro_hoim.study.model import structure_section
 
+pytestmark = pytest.mark.usefixtures("words_alone")
+
 NAMES = "abcd"
 DOMAIN = Domain.from_cardinalities(dict.fromkeys(NAMES, 3))
 CHAIN = InteractionHypergraph.from_formula(DOMAIN, "a*b + b*c + c*d")

@@ -25,6 +25,8 @@ from pyro_hoim.generalized_root import (
 )
 from pyro_hoim.report import plain_text, render_page
 
+from support.figures import made_figures
+
 pytestmark = pytest.mark.usefixtures("words_alone")  # pictures are drawn where the files of a fit are read
 
 
@@ -65,6 +67,7 @@ def legend_of(figure):
     return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
 
 
+@made_figures()
 def test_network_of_strongest_tuples():
     terms = [
         RootTerm((2, 2), ("a", "b"), 2.0),
@@ -88,6 +91,7 @@ def _scores(pseudo_nll, error):
     return Scores(rows=5, pseudo_nll=pseudo_nll, pseudo_nll_std_error=error)
 
 
+@made_figures()
 def test_bars_are_as_long_as_the_scores():
     scores = {"test": {"one": _scores(3.0, 0.1), "two": _scores(math.inf, math.inf)}}
     figure = root_scores_figure(scores)
@@ -97,6 +101,7 @@ def test_bars_are_as_long_as_the_scores():
         root_scores_figure({"test": {"two": scores["test"]["two"]}})
 
 
+@made_figures()
 def test_path_of_penalties():
     steps = [PathStep(0.1, 3, 5.0, 5.5, 1e-7), PathStep(0.01, 9, 4.0, 5.0, 1e-7)]
     figure = penalty_path_figure(steps, 0.01)

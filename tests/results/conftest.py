@@ -3,10 +3,11 @@
 import pytest
 
 from support.few_tables import few_tables
+from support.figures import figures_of_one_pixel
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_p_values():
+def quick_pages():
     """Pages are tested by their words here."""
-    with few_tables():
+    with few_tables(), figures_of_one_pixel():
         yield

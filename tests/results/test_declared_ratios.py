@@ -20,18 +20,9 @@ from pyro_hoim.log_linear import L2, Auto
 from pyro_hoim.results.pictures import ResultStudy
 from pyro_hoim.study import analyse
 
-from support.figures import no_figures
-
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 
 UNTRUE = "cannot be estimated"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def words_alone():
-    """Draw no figures; tests of reports and plots do."""
-    with no_figures():
-        yield
 
 
 def indicators(shape, edges, first=None):

@@ -237,11 +237,11 @@ MAKERS: dict[str, Callable[[str, bool], Made]] = {
     "balanced": lambda prefix, grad: _log_linear(prefix, grad, "free", VariableElimination()),
     "matrix": lambda prefix, grad: _log_linear(prefix, grad, None, MatrixEnumeration()),
     "annealed": lambda prefix, grad: _log_linear(
-        prefix, grad, None, AnnealedImportance(num_chains=16, num_temperatures=200, seed=1)
+        prefix, grad, None, AnnealedImportance(num_chains=16, num_temperatures=40, seed=1)
     ),
     "bounds": lambda prefix, grad: _log_linear(prefix, grad, None, MiniBuckets(max_cells=6, passes=2, orders=2)),
     "buckets": lambda prefix, grad: _log_linear(
-        prefix, grad, None, BucketImportance(max_cells=6, passes=2, orders=2, num_draws=500, seed=1)
+        prefix, grad, None, BucketImportance(max_cells=6, passes=2, orders=2, num_draws=100, seed=1)
     ),
     "statistics": _statistics,
     "conjugate": lambda prefix, grad: _conjugate(prefix, grad, "01", "12"),

@@ -48,6 +48,8 @@ from pyro_hoim.testing import assert_close, raises
 
 from support.bounded import WeightedSums, enumerated, largest_table, random_model
 
+pytestmark = pytest.mark.usefixtures("words_alone")
+
 SMALL = MiniBuckets(max_cells=9, passes=4, orders=2)
 
 
