@@ -161,6 +161,7 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
     if not cells or len(alone) * max(total**2, cells) > _MOST_GAINS:
         return np.zeros((len(alone), 0, len(cards)), dtype=np.int64)
     variable = np.repeat(np.arange(len(cards)), cards)
+    level = np.arange(total) - firsts[variable]
     states_of = list[Codes]()
     # Levels that begin, strong ones and others.
     for tables in alone:
@@ -176,15 +177,15 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
         is_set = np.zeros((len(seeds), len(cards)), dtype=bool)
         states = _random_states(random, np.array(cards, dtype=np.int64), 1, len(seeds))[0]
         is_set[np.arange(len(seeds)), variable[seeds]] = True
-        states[np.arange(len(seeds)), variable[seeds]] = seeds - firsts[variable[seeds]]
+        states[np.arange(len(seeds)), variable[seeds]] = level[seeds]
         field = gains[seeds]
         # Variables that what is set draws to a level are set with it.
         for _ in range(_STEPS):
-            is_new = np.zeros_like(is_set)
-            for v, (first, end) in enumerate(itertools.pairwise(firsts)):
-                fields = field[:, first:end]
-                reached = ~is_set[:, v] & (fields.max(1) - fields.min(1) > 1e-6 * scale)
-                states[reached, v], is_new[reached, v] = fields[reached].argmax(1), True
+            top, low = (largest.reduceat(field, firsts[:-1], axis=1) for largest in (np.maximum, np.minimum))
+            is_new = ~is_set & (top - low > 1e-6 * scale)
+            is_best = field == np.repeat(top, cards, axis=1)
+            levels = np.minimum.reduceat(np.where(is_best, level, total), firsts[:-1], axis=1)
+            states = np.where(is_new, levels, states)
             is_set |= is_new
             if not is_new.any() or is_set.all():
                 break
