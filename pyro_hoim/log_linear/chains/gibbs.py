@@ -356,8 +356,13 @@ class GibbsChains(Chains):
         """States from the reference law, (*batch, chains, d); those of a chain depend on (seed, group, chain) alone."""
         if self._device.type != "cpu":
             return reference_draws(self.domain, self._reference, self._lead, self._seed)
-        streams = (np.random.Philox(key=self._seed ^ 0x5EED, counter=g << 128) for g in range(self._groups))
-        uniforms = np.stack([np.random.Generator(s).random((self._num_chains, len(self.domain))) for s in streams])
+        uniforms = np.empty((self._groups, self._num_chains, len(self.domain)))
+        stream = np.random.Philox(key=self._seed ^ 0x5EED)
+        start, random = stream.state, np.random.Generator(stream)
+        for group, out in enumerate(uniforms):  # streams of their own would each ask the system for entropy
+            start["state"]["counter"][2] = group
+            stream.state = start
+            random.random(out=out)
         reference = self._reference.cpu().numpy()
         codes = np.zeros(uniforms.shape, dtype=np.int64)
         sizes = np.array(self.domain.cardinalities, dtype=np.int64)

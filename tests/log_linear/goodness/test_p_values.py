@@ -120,7 +120,7 @@ def distance_from_uniform(values):
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 def test_p_values_of_sparse_tables_are_uniform_and_those_of_chi_square_are_not():
-    num = 160
+    num = 100
     deviance, pearson, control = p_values(num)
     limit = math.sqrt(math.log(2 / FALSE_ALARM_RATE) / (2 * num)) + 1 / 200  # Dvoretzky, Kiefer, Wolfowitz; one table
     most = binom.isf(FALSE_ALARM_RATE, num, 0.05)
