@@ -25,6 +25,7 @@ import seed_shift  # noqa: E402
 
 offline.install()
 seed_shift.install()  # before anything of the library is imported
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before PyTorch is: its threads sleep where they have to wait
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
