@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+import networkx as nx
 import numpy as np
 import torch
 from scipy import sparse
@@ -228,14 +229,13 @@ def _is_followed(levels: Flags, is_state: Flags, move: Sequence[bool]) -> bool:
 
 def _joined(parts: dict[tuple[int, ...], Flags]) -> list[_Component]:
     """Parts that share variables together."""
-    size = 1 + max((v for members in parts for v in members), default=-1)
-    pairs = [(members[0], v) for members in parts for v in members]
-    first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    graph = sparse.coo_matrix((np.ones(len(pairs), dtype=bool), (first, second)), shape=(size, size))
-    label = sparse.csgraph.connected_components(graph, directed=False)[1]
+    graph: nx.Graph[int] = nx.Graph()
+    for members in parts:
+        nx.add_path(graph, members)
+    label = {v: k for k, joined in enumerate(nx.connected_components(graph)) for v in joined}
     components = dict[int, list[_Excluding]]()
     for members, table in parts.items():
-        components.setdefault(int(label[members[0]]), []).append(_Excluding(members, table.tobytes(), table.shape))
+        components.setdefault(label[members[0]], []).append(_Excluding(members, table.tobytes(), table.shape))
     return [tuple(component) for component in components.values()]
 
 

@@ -104,11 +104,14 @@ class Poset:
             hint = "merge these elements, or drop one of these pairs"
             raise refused("relation", problem, hint, code="conflict") from error
         self._below: list[np.ndarray] = [np.zeros(0, dtype=np.int64)] * len(self)
-        total = 0
+        place, total = {element: k for k, element in enumerate(self._sorted)}, 0
         for upper in self._sorted:
-            parts = [self._below[lower] for lower in graph.predecessors(upper)]
-            self._below[upper] = np.unique(np.concatenate([*parts, np.array([upper])]))
-            total += len(self._below[upper])
+            below = {upper}
+            for lower in sorted(graph.predecessors(upper), key=place.__getitem__, reverse=True):
+                if lower not in below:
+                    below.update(self._below[lower].tolist())
+            self._below[upper] = np.array(sorted(below))
+            total += len(below)
             if total > max_pairs:
                 problem = f"the order has more than max_pairs={max_pairs} comparable pairs"
                 raise out_of_reach("relation", problem, "raise max_pairs, or use Poset.boolean_lattice for subsets")
