@@ -104,10 +104,10 @@ class Poset:
             hint = "merge these elements, or drop one of these pairs"
             raise refused("relation", problem, hint, code="conflict") from error
         self._below: list[np.ndarray] = [np.zeros(0, dtype=np.int64)] * len(self)
-        place, total = {element: k for k, element in enumerate(self._sorted)}, 0
+        rank, total = {element: k for k, element in enumerate(self._sorted)}, 0
         for upper in self._sorted:
             below = {upper}
-            for lower in sorted(graph.predecessors(upper), key=place.__getitem__, reverse=True):
+            for lower in sorted(graph.predecessors(upper), key=rank.__getitem__, reverse=True):
                 if lower not in below:
                     below.update(self._below[lower].tolist())
             self._below[upper] = np.array(sorted(below))
