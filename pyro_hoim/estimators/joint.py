@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -69,35 +69,21 @@ _CONDITIONAL_PRIORS = "ridge:2", "ridge:1"
 # What the estimators share: parameters, rows of scikit-learn's kinds, and a model of any family by the registry.
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class InteractionEstimator(BaseEstimator):
     """Parameters and rows of the estimators; see these."""
 
-    def __init__(
-        self,
-        *,
-        family: str = "log-linear",
-        order: int | None = None,
-        edges: Any = None,
-        prior: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        bins: int | BinRules = "auto",
-        exclude: Collection[str] = (),
-        allow: Collection[str] = (),
-        missing_values: Collection[str] = ("",),
-        handle_unknown: Unknown = "error",
-        random_state: Any = None,
-    ) -> None:
-        self.family = family
-        self.order = order
-        self.edges = edges
-        self.prior = prior
-        self.options = options
-        self.bins = bins
-        self.exclude = exclude
-        self.allow = allow
-        self.missing_values = missing_values
-        self.handle_unknown = handle_unknown
-        self.random_state = random_state
+    family: str = "log-linear"
+    order: int | None = None
+    edges: Any = None
+    prior: str | None = None
+    options: Mapping[str, Any] | None = None
+    bins: int | BinRules = "auto"
+    exclude: Collection[str] = ()
+    allow: Collection[str] = ()
+    missing_values: Collection[str] = ("",)
+    handle_unknown: Unknown = "error"
+    random_state: Any = None
 
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
@@ -313,6 +299,7 @@ def _loaded(
     return LoadedModel(stored.kind, replace(stored.model, info=info), domain, info)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class InteractionClassifier(ClassifierMixin, InteractionEstimator):
     r"""A classifier by the interactions of the class with the columns of a table.
 
@@ -366,36 +353,8 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
         [[0.867, 0.133]]
     """
 
-    def __init__(
-        self,
-        *,
-        family: str = "log-linear",
-        order: int | None = None,
-        edges: Any = None,
-        prior: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        bins: int | BinRules = "auto",
-        exclude: Collection[str] = (),
-        allow: Collection[str] = (),
-        missing_values: Collection[str] = ("",),
-        handle_unknown: Unknown = "missing",
-        random_state: Any = None,
-        target: str = "y",
-    ) -> None:
-        super().__init__(
-            family=family,
-            order=order,
-            edges=edges,
-            prior=prior,
-            options=options,
-            bins=bins,
-            exclude=exclude,
-            allow=allow,
-            missing_values=missing_values,
-            handle_unknown=handle_unknown,
-            random_state=random_state,
-        )
-        self.target = target
+    handle_unknown: Unknown = "missing"
+    target: str = "y"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model to rows (N, d) and their classes (N,), with weights (N,)."""
@@ -572,6 +531,7 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
 # Missing cells filled from a model of all columns.
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEstimator):
     r"""Fills missing cells given the known cells of their rows, by the joint distribution of all columns.
 
@@ -619,36 +579,7 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         4  yes    1
     """
 
-    def __init__(
-        self,
-        *,
-        family: str = "log-linear",
-        order: int | None = None,
-        edges: Any = None,
-        prior: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        bins: int | BinRules = "auto",
-        exclude: Collection[str] = (),
-        allow: Collection[str] = (),
-        missing_values: Collection[str] = ("",),
-        handle_unknown: Unknown = "error",
-        random_state: Any = None,
-        strategy: Literal["draw", "most_probable"] = "draw",
-    ) -> None:
-        super().__init__(
-            family=family,
-            order=order,
-            edges=edges,
-            prior=prior,
-            options=options,
-            bins=bins,
-            exclude=exclude,
-            allow=allow,
-            missing_values=missing_values,
-            handle_unknown=handle_unknown,
-            random_state=random_state,
-        )
-        self.strategy = strategy
+    strategy: Literal["draw", "most_probable"] = "draw"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002 (scikit-learn's)
         """Fit the model to rows (N, d), with weights (N,); ``y`` is ignored."""
