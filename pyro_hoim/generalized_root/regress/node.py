@@ -65,7 +65,7 @@ class _NodeSolver:
         orders = np.array([j - 1 for j, size in space.keys if size == 1])
         if node in rows.category_of:  # one constant for each contrast
             orders = np.arange(rows.num_statistics(node))
-        self.num_constants = len(orders)
+        self.num_constants = self.first_key = len(orders)
         l1 = np.zeros(len(orders)) if rows.categories else np.array(space.l1[: self.num_constants])  # else by groups
         self.working = WorkingSet(rows, node, orders, l1, self.width)
         if settings.objective == "upper-bound":
@@ -76,7 +76,7 @@ class _NodeSolver:
     def scan(
         self, point: Point, slack: float, is_whole: bool = False
     ) -> tuple[tuple[Integers, Integers, Floats], float]:
-        """Features outside the working set whose gradient exceeds (1 - slack) x penalty.
+        """What is outside the working set and has a gradient beyond (1 - slack) x penalty: key, others, and the excess.
 
         Larger sizes wait for smaller ones that are far off, unless the scan is to be whole.
         """
@@ -85,26 +85,27 @@ class _NodeSolver:
         # Key by key, smaller sizes first.
         of_keys = [(np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0))]
         worst, worst_share, last_size = 0.0, 0.0, 1
-        for index in range(self.num_constants, len(self.space.keys)):
-            j, size = self.space.keys[index]
+        for index in range(self.first_key, len(self.space.keys)):
+            size = self.space.keys[index][1]
             if size > last_size and worst_share > 0.1 and not is_whole:
                 worst = np.inf
                 break
             last_size = size
-            penalty = self.space.l1[index]
-            others, gradients = self._scan_key(
-                j, size, np.ascontiguousarray(residuals[:, j - 1]), penalty * (1 - slack)
-            )
-            # Features that are outside, and by how much they violate their condition.
-            keep = [i for i, o in enumerate(others.tolist()) if (index, *o) not in self.working.members]
-            others, excess = others[keep], np.abs(gradients[keep]) - penalty
+            others, excess, top, share = self._violating(index, residuals, slack)
             if len(excess):
-                top = float((excess / self._units(j, size, others)).max())
-                worst = max(worst, top)
-                worst_share = max(worst_share, top / penalty if penalty else np.inf)
+                worst, worst_share = max(worst, top), max(worst_share, share)
                 of_keys.append((np.full(len(excess), index), others, excess))
         keys, others, excess = (np.concatenate(parts) for parts in zip(*of_keys, strict=True))
         return (keys, others, excess), worst
+
+    def _violating(self, index: int, residuals: Floats, slack: float) -> tuple[Integers, Floats, float, float]:
+        """Features of one key, by how much they violate their condition, the most in units, and as a share of it."""
+        (j, size), penalty = self.space.keys[index], self.space.l1[index]
+        others, gradients = self._scan_key(j, size, np.ascontiguousarray(residuals[:, j - 1]), penalty * (1 - slack))
+        keep = [i for i, o in enumerate(others.tolist()) if (index, *o) not in self.working.members]
+        others, excess = others[keep], np.abs(gradients[keep]) - penalty
+        top = float((excess / self._units(j, size, others)).max()) if len(excess) else 0.0
+        return others, excess, top, top / penalty if penalty else np.inf
 
     def _units(self, j: int, size: int, others: Integers) -> Floats:
         """Units of the subgradients of features outside the working set."""
@@ -179,7 +180,16 @@ class _NodeSolver:
             if len(keys):
                 point = self.extend(point, keys, others)
         if self.settings.stop == "published":
-            return self._published(point)
+            # The rule of the authors looks at every feature before each step.
+            def extend(at: Point) -> Point:
+                (keys, others, excess), _ = self.scan(at, 0.0, is_whole=True)
+                is_over = excess > 0.0
+                return self.extend(at, keys[is_over], others[is_over]) if is_over.any() else at
+
+            end = published_newton(self.working, point, extend, self.settings.max_iterations)
+            self.steps, self.status = end.num_steps, end.status
+            _, outside = self.scan(end.point, 0.0, is_whole=True)
+            return end.point, max(float(self.working.violations(end.point).max()), outside)
         # Newton steps only as exact as the scan between them is worth, until both agree.
         goal = max(0.5 * tolerance, 0.1 * max(self.space.l1, default=0.0))
         while True:
@@ -222,20 +232,6 @@ class _NodeSolver:
         members = np.full(len(order), self.node)
         return NodeSolution(keys, members, working.others[order], point.coefficients[order], outcome)
 
-    def _published(self, point: Point) -> tuple[Point, float]:
-        """Where the published stop ends, and the residual there."""
-
-        def extend(at: Point) -> Point:
-            (keys, others, excess), _ = self.scan(at, 0.0, is_whole=True)
-            is_over = excess > 0.0
-            return self.extend(at, keys[is_over], others[is_over]) if is_over.any() else at
-
-        # The rule of the authors looks at every feature before each step.
-        end = published_newton(self.working, point, extend, self.settings.max_iterations)
-        self.steps, self.status = end.num_steps, end.status
-        _, outside = self.scan(end.point, 0.0, is_whole=True)
-        return end.point, max(float(self.working.violations(end.point).max()), outside)
-
 
 class _GroupSolver(_NodeSolver):
     """The regression of a node where some column is a category: what one set of columns adds enters together."""
@@ -262,35 +258,18 @@ class _GroupSolver(_NodeSolver):
         return self.space.l1[key] * math.sqrt(size)
 
     @override
-    def scan(
-        self, point: Point, slack: float, is_whole: bool = False
-    ) -> tuple[tuple[Integers, Integers, Floats], float]:
-        """Groups outside the working set, by key and units, with the excess of their gradients' norm."""
-        self.scans += 1
-        residuals, members = self.working.residuals(point), set(self.sets)
-        of_keys = [(np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0))]
-        worst, worst_share, last_size = 0.0, 0.0, 1
-        for index in range(self.first_key, len(self.space.keys)):
-            j, size = self.space.keys[index]
-            if size > last_size and worst_share > 0.1 and not is_whole:
-                worst = np.inf
-                break
-            last_size = size
-            sets, norms = self._norms(j, size, residuals)
-            counts = np.prod(self.sizes[sets], 1) * self.num_statistics
-            penalties = self.space.l1[index] * np.sqrt(counts)
-            padded = np.full((len(sets), self.width), -1, np.int64)
-            padded[:, : size - 1] = sets
-            keep = np.flatnonzero(norms > penalties * (1 - slack))
-            keep = np.array([i for i in keep.tolist() if (index, *padded[i].tolist()) not in members], dtype=np.int64)
-            excess, penalties = norms[keep] - penalties[keep], penalties[keep]
-            if len(keep):
-                top = int(excess.argmax())
-                worst = max(worst, float(excess[top]))
-                worst_share = max(worst_share, float(excess[top] / penalties[top]) if penalties[top] else np.inf)
-                of_keys.append((np.full(len(keep), index), padded[keep], excess))
-        keys, others, excess = (np.concatenate(parts) for parts in zip(*of_keys, strict=True))
-        return (keys, others, excess), worst
+    def _violating(self, index: int, residuals: Floats, slack: float) -> tuple[Integers, Floats, float, float]:
+        j, size = self.space.keys[index]
+        sets, norms = self._norms(j, size, residuals)
+        penalties = self.space.l1[index] * np.sqrt(np.prod(self.sizes[sets], 1) * self.num_statistics)
+        padded = np.full((len(sets), self.width), -1, np.int64)
+        padded[:, : size - 1] = sets
+        keep, members = np.flatnonzero(norms > penalties * (1 - slack)), set(self.sets)
+        keep = np.array([i for i in keep.tolist() if (index, *padded[i].tolist()) not in members], dtype=np.int64)
+        excess, penalties = norms[keep] - penalties[keep], penalties[keep]
+        top = int(excess.argmax()) if len(keep) else 0
+        most = float(excess[top]) if len(keep) else 0.0
+        return padded[keep], excess, most, most / float(penalties[top]) if len(keep) and penalties[top] else np.inf
 
     def _norms(self, j: int, size: int, residuals: Floats) -> tuple[Integers, Floats]:
         """Sets of other units of one size (m, size - 1), and the norms of the gradients of their groups."""

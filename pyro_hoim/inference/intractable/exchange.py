@@ -379,12 +379,13 @@ class Exchange(IntractableKernel):
 
     def _log_exchange(self, chain: _Chain, present: Evaluation, naturals: Values) -> torch.Tensor:
         """What the intractable sites add to the log ratio, (C,): data at the proposal against auxiliary data."""
-        total = torch.zeros(len(present.log_density), dtype=torch.float64)
+        ratios = torch.zeros(self._copies, len(present.log_density), dtype=torch.float64)
+        data_part = torch.zeros(len(present.log_density), dtype=torch.float64)
         for name, auxiliary in chain.auxiliary.items():
             start, end, data = naturals[name], present.naturals[name], present.data[name]
-            total = total + ((start - end) * data.statistics).sum((-1, -2))
-            total = total + auxiliary.log_weights(start, end, data, num_sweeps=self.num_sweeps)[0]
-        return total
+            data_part = data_part + ((start - end) * data.statistics).sum((-1, -2))
+            ratios = ratios + auxiliary.log_weights(start, end, data, copies=self._copies, num_sweeps=self.num_sweeps)
+        return data_part + ratios.logsumexp(0) - math.log(self._copies)
 
     def _note(self, chain: _Chain, acceptance: torch.Tensor, is_accepted: torch.Tensor, points: Values) -> None:
         """Tune the proposal in warm-up, and keep the statistics of draws after it."""
@@ -515,15 +516,3 @@ class NoisyExchange(Exchange):
             num_chains=num_chains,
         )
         self._copies = self.num_auxiliary = check_whole(num_auxiliary, "num_auxiliary")
-
-    @override
-    def _log_exchange(self, chain: Any, present: Evaluation, naturals: Values) -> torch.Tensor:
-        ratios = torch.zeros(self.num_auxiliary, len(present.log_density), dtype=torch.float64)
-        data_part = torch.zeros(len(present.log_density), dtype=torch.float64)
-        for name, auxiliary in chain.auxiliary.items():
-            start, end, data = naturals[name], present.naturals[name], present.data[name]
-            data_part = data_part + ((start - end) * data.statistics).sum((-1, -2))
-            ratios = ratios + auxiliary.log_weights(
-                start, end, data, copies=self.num_auxiliary, num_sweeps=self.num_sweeps
-            )
-        return data_part + ratios.logsumexp(0) - math.log(self.num_auxiliary)
