@@ -23,8 +23,13 @@ from .geometry import (
     node_divergence as node_divergence,
 )
 from .law import DependencyNetwork as DependencyNetwork
-from .learn.network import LearnedNetwork as LearnedNetwork, learn_network as learn_network
-from .learn.node import NodeReport as NodeReport, leaf_probs as leaf_probs, learn_node as learn_node
+from .learn.network import (
+    LearnedNetwork as LearnedNetwork,
+    NodeReport as NodeReport,
+    leaf_probs as leaf_probs,
+    learn_network as learn_network,
+    learn_node as learn_node,
+)
 from .learn.penalties import (
     AIC as AIC,
     EBIC as EBIC,

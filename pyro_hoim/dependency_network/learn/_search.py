@@ -36,23 +36,6 @@ def _whole_logs(total: int) -> np.ndarray:
     return whole * np.log(np.maximum(whole, 1.0))
 
 
-def search_costs(total: float, penalties: np.ndarray, is_exact: bool) -> Costs:
-    """What all leaves of a search share.
-
-    Changes of cost are told apart to the tolerance; of huge counts as finely as rounding allows where that is needed to
-    see what one leaf costs.
-    """
-    table = _whole_logs(int(total)) if is_exact and total < _LARGEST_TABLE else np.empty(0)
-    # Below the least rise of the penalty no split can pay.
-    rises = np.diff(penalties[1:])
-    least_rise = float(rises.min(initial=np.inf)) if len(rises) else 0.0
-    scale = 1 + total * (1 + abs(math.log(total)))
-    tolerance = _TOLERANCE * scale
-    if least_rise > 0:
-        tolerance = max(min(tolerance, least_rise / 4), _ROUNDING * scale)
-    return Costs(table, penalties, least_rise, tolerance)
-
-
 def bit_places(first: np.ndarray, sizes: np.ndarray, planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Groups of eight words that hold some columns, and where among their bits that of each of their levels stands."""
     # Levels have bits one after the other, but for the first of every column, which is never looked up.
@@ -83,7 +66,16 @@ def search(
         ids, weights, x = ids[known], weights[known], x[known]
     total = float(weights.sum())
     is_exact = is_whole and not (missing[kinds >= 0] >= 0).any()
-    costs = search_costs(total, penalties, is_exact)
+    # Changes of cost are told apart to the tolerance, of huge counts as finely as rounding allows.
+    table = _whole_logs(int(total)) if is_exact and total < _LARGEST_TABLE else np.empty(0)
+    # Below the least rise of the penalty no split can pay.
+    rises = np.diff(penalties[1:])
+    least_rise = float(rises.min(initial=np.inf)) if len(rises) else 0.0
+    scale = 1 + total * (1 + abs(math.log(total)))
+    tolerance = _TOLERANCE * scale
+    if least_rise > 0:
+        tolerance = max(min(tolerance, least_rise / 4), _ROUNDING * scale)
+    costs = Costs(table, penalties, least_rise, tolerance)
     # Columns that are never asked need no counts of their levels: the node's own, and those of so many levels (names,
     # row numbers) that no split on them can pay.
     at = np.flatnonzero((kinds >= 0) & (sizes < len(penalties)))

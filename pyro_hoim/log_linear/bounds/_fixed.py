@@ -314,25 +314,6 @@ def _halves(edges: sparse.csr_array, random: np.random.Generator) -> tuple[NDArr
     return min(candidates, key=lambda sides: len(sides[1]))
 
 
-def _separators(pairs: NDArray[np.int64], cards: tuple[int, ...], max_cells: int) -> list[int]:
-    """Variables that divide the graph into pieces each of which can be summed within ``max_cells``."""
-    random, fixed = np.random.default_rng(0), list[int]()
-    waiting = [list(range(len(cards)))]
-    while waiting:
-        variables = waiting.pop()
-        edges = _edges(pairs, variables, len(cards))
-        count, component = sparse.csgraph.connected_components(edges, directed=False)
-        if count > 1:
-            waiting.extend([v for v, c in zip(variables, component, strict=True) if c == k] for k in range(count))
-        elif not _fits(pairs, cards, variables, max_cells):
-            is_left, between = _halves(edges, random)
-            rest = set(range(len(variables))) - set(between)
-            sides = [[variables[i] for i in sorted(rest) if is_left[i] == side] for side in (True, False)]
-            waiting.extend(side for side in sides if side)
-            fixed += [variables[i] for i in between]
-    return fixed
-
-
 def _along(edges: sparse.csr_array, variables: list[int]) -> list[int]:
     """Variables so that those near each other in the graph follow each other."""
     near = sparse.csr_array(edges[variables] @ edges[:, variables] + edges[variables][:, variables])
@@ -352,7 +333,22 @@ def cutset(hypergraph: InteractionHypergraph, max_cells: int) -> tuple[int, ...]
     """Positions of few variables without which the others can be summed within ``max_cells``. Deterministic."""
     pairs, cards = neighbour_pairs(hypergraph), hypergraph.domain.cardinalities
     every = list(range(len(cards)))
-    fixed = sorted(_separators(pairs, cards, max_cells))
+    # Variables that divide the graph into pieces each of which can be summed within max_cells.
+    random, fixed = np.random.default_rng(0), list[int]()
+    waiting = [list(range(len(cards)))]
+    while waiting:
+        variables = waiting.pop()
+        edges = _edges(pairs, variables, len(cards))
+        count, component = sparse.csgraph.connected_components(edges, directed=False)
+        if count > 1:
+            waiting.extend([v for v, c in zip(variables, component, strict=True) if c == k] for k in range(count))
+        elif not _fits(pairs, cards, variables, max_cells):
+            is_left, between = _halves(edges, random)
+            rest = set(range(len(variables))) - set(between)
+            sides = [[variables[i] for i in sorted(rest) if is_left[i] == side] for side in (True, False)]
+            waiting.extend(side for side in sides if side)
+            fixed += [variables[i] for i in between]
+    fixed = sorted(fixed)
     fixed = _along(_edges(pairs, every, len(cards)), fixed)
     free = sorted(set(every) - set(fixed))
     # Halves of the separators are let free, then halves of these, as long as the others can be summed.

@@ -28,10 +28,8 @@ from ...errors import (
     size_text,
 )
 from ...structure.hypergraph import InteractionHypergraph, cell_index, row_strides
+from ._draws import CHUNK, Run, Watch, code_type, independent, met, resampled
 from ._join_graph import JoinGraph
-from ._met import met
-from ._particles import CHUNK, Run, code_type, independent, resampled
-from ._watch import Watch
 from .mini_buckets import INTERRUPTED, LOOK_UPS, Bracket, BucketBackend, outward
 
 _METHOD = "importance sampling from mini-buckets"

@@ -35,12 +35,10 @@ from ...errors import (
 )
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
+from ._draws import CHUNK, Met, Watch, independent, log_q, met
 from ._fixed import FixedSums, fixed_plan
 from ._join_graph import BANDED, JoinGraph, compiled, join_graph
-from ._met import Met, log_q, met
-from ._particles import CHUNK, independent
 from ._sweeps import Sweeps
-from ._watch import Watch
 
 __all__ = ["MiniBuckets"]
 

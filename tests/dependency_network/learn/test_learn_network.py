@@ -21,7 +21,7 @@ from pyro_hoim.dependency_network.learn import _rows, network
 from pyro_hoim.dependency_network.learn._row_kernels import add_bits, bit_level, order_rows, pack_bits, split_bits
 from pyro_hoim.dependency_network.learn._rows import PreparedRows, bit_keys, bit_planes, by_place, no_bits
 from pyro_hoim.dependency_network.learn._search import bit_places, search
-from pyro_hoim.dependency_network.learn.node import NodeTask, SearchOptions
+from pyro_hoim.dependency_network.learn.network import NodeTask, SearchOptions
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
 

@@ -16,7 +16,7 @@ from pyro_hoim.core.partition import Verdict
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
 from pyro_hoim.log_linear import BucketImportance, MiniBuckets, VariableElimination
 from pyro_hoim.log_linear.bounds import importance
-from pyro_hoim.log_linear.bounds._particles import independent, resampled
+from pyro_hoim.log_linear.bounds._draws import independent, resampled
 from pyro_hoim.log_linear.bounds.importance import lower_limit, upper_limit
 from pyro_hoim.structure.hypergraph import cell_index
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states, exact_statistics, exact_table, raises

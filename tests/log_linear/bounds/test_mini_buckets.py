@@ -19,9 +19,8 @@ from pyro_hoim.core import PartitionBackend
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
 from pyro_hoim.log_linear import BucketImportance, MiniBuckets
 from pyro_hoim.log_linear.bounds import _kernels
+from pyro_hoim.log_linear.bounds._draws import independent, met
 from pyro_hoim.log_linear.bounds._join_graph import join_graph
-from pyro_hoim.log_linear.bounds._met import met
-from pyro_hoim.log_linear.bounds._particles import independent
 from pyro_hoim.log_linear.bounds._sweeps import Sweeps
 from pyro_hoim.structure.hypergraph import cell_index
 from pyro_hoim.testing import (
