@@ -210,7 +210,41 @@ def fit(
             data, columns = read, _Columns()
     asked = _said(structure, order, edges)
     try:
-        return _fit_given(asked, data, columns, missing, prior, options)
+        # Interactions and rows, over the columns that both have.
+        rows: Observations | torch.Tensor
+        if is_frame(data):
+            interactions, rows = _read_frame(asked, data, columns)
+            warn_of_columns(rows)
+        else:
+            if columns != _Columns():
+                names = ", ".join(["weights, count, missing_values", *ColumnRules.__annotations__])
+                problem = f"{names} can only be said of a data frame"
+                raise conflict("fit", problem, "observations hold their own counts and missing cells")
+            interactions, rows = _read_rows(asked, data)
+            if isinstance(rows, RowSource):
+                rows = _held(rows, interactions, missing)
+        # The prior, and what is worth a warning, before the work begins.
+        penalty = options.pop("penalty", None)
+        if prior is not None:
+            if penalty is not None:
+                raise conflict("prior, penalty", "at most one of them", "a penalty may be given as the prior")
+            penalty = _penalty(prior, interactions)
+        if isinstance(interactions, RestrictedInteractions):
+            warn_of_ranks(interactions.orders)
+        if is_frame(data) and isinstance(rows, Observations) and penalty is None and columns.weights is None:
+            warn_of_size(rows, interactions.num_parameters)
+        graph, num_rows = graph_of(interactions), rows.num_rows if isinstance(rows, Observations) else math.inf
+        zeros = options["structural_zeros"] = structural_states(graph.domain, options.get("structural_zeros"))
+        summed = graph if zeros is None or uses_design(graph) else zeros.added_to(graph)
+        objective = options.get("objective", "likelihood")
+        if options.get("partition") is None and objective == "likelihood":
+            is_summed = isinstance(rows, Observations) and rows.has_missing and missing == "marginalise"
+            check_duration(summed, num_rows, has_missing=is_summed)
+        elif objective == "pseudo-likelihood":
+            check_pseudo_duration(graph, num_rows)
+        elif objective == "bound":
+            check_bound_duration(summed, options.get("partition"))
+        return _fitted(interactions, rows, missing, {**options, "penalty": penalty})
     except IntractableError as error:
         if options.get("structural_zeros") is not None:  # which no other route takes
             raise
@@ -285,47 +319,6 @@ def learn(
             raise conflict(name, f"belongs to numbers='cut', received numbers={numbers!r}")
     check_names(options, by_way["families"], "learn", noun="option")
     return of_families.learn_roots(cast("Any", train), cast("Any", validation), cast("RootLearnOptions", options))
-
-
-def _fit_given(
-    asked: Any, data: Any, columns: _Columns, missing: str | None, prior: Any, options: dict[str, Any]
-) -> FitResult:
-    """The fit of interactions that were asked for."""
-    # Interactions and rows, over the columns that both have.
-    rows: Observations | torch.Tensor
-    if is_frame(data):
-        interactions, rows = _read_frame(asked, data, columns)
-        warn_of_columns(rows)
-    else:
-        if columns != _Columns():
-            names = ", ".join(["weights, count, missing_values", *ColumnRules.__annotations__])
-            problem = f"{names} can only be said of a data frame"
-            raise conflict("fit", problem, "observations hold their own counts and missing cells")
-        interactions, rows = _read_rows(asked, data)
-        if isinstance(rows, RowSource):
-            rows = _held(rows, interactions, missing)
-    # The prior, and what is worth a warning, before the work begins.
-    penalty = options.pop("penalty", None)
-    if prior is not None:
-        if penalty is not None:
-            raise conflict("prior, penalty", "at most one of them", "a penalty may be given as the prior")
-        penalty = _penalty(prior, interactions)
-    if isinstance(interactions, RestrictedInteractions):
-        warn_of_ranks(interactions.orders)
-    if is_frame(data) and isinstance(rows, Observations) and penalty is None and columns.weights is None:
-        warn_of_size(rows, interactions.num_parameters)
-    graph, num_rows = graph_of(interactions), rows.num_rows if isinstance(rows, Observations) else math.inf
-    zeros = options["structural_zeros"] = structural_states(graph.domain, options.get("structural_zeros"))
-    summed = graph if zeros is None or uses_design(graph) else zeros.added_to(graph)
-    objective = options.get("objective", "likelihood")
-    if options.get("partition") is None and objective == "likelihood":
-        is_summed = isinstance(rows, Observations) and rows.has_missing and missing == "marginalise"
-        check_duration(summed, num_rows, has_missing=is_summed)
-    elif objective == "pseudo-likelihood":
-        check_pseudo_duration(graph, num_rows)
-    elif objective == "bound":
-        check_bound_duration(summed, options.get("partition"))
-    return _fitted(interactions, rows, missing, {**options, "penalty": penalty})
 
 
 def _with_route(error: IntractableError, asked: Any, data: Any, reading: Mapping[str, Any]) -> IntractableError:
@@ -428,8 +421,15 @@ def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interac
             _check_counts(frame, left, _interactions(asked, others)[0])
         columns = replace(columns, count=left)
         how["count"] = left
-    # Columns that are left out are as if they were not there.
-    frame, rules = _without_excluded(frame, asked, columns.rules)
+    # Columns that are left out are as if they were not there, and the interactions must not spell them out.
+    exclude = columns.rules.get("exclude", ())
+    if isinstance(exclude, str):
+        raise wrong_type("exclude", "a collection of names of columns", received=repr(exclude))
+    check_names(exclude, [str(name) for name in frame.columns], "exclude", noun="column")
+    if both := sorted(_named(asked, list(exclude)) & {*exclude}):
+        raise conflict("exclude", f"column {both[0]!r} is asked for and left out")
+    rules: Any = {name: value for name, value in columns.rules.items() if name != "exclude"}
+    frame = frame.loc[:, [str(name) not in exclude for name in frame.columns]]
     # The rows of the columns that the interactions use, then the interactions over those that were not left out.
     names = [str(name) for name in frame.columns if str(name) not in (columns.weights, columns.count)]
     _check_counting(frame, columns, _named(asked, names))
@@ -446,18 +446,6 @@ def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interac
     if read is not None and len(rows.domain) < len(read):
         _, over = _interactions(asked, rows.domain.names)
     return over(rows.domain), rows
-
-
-def _without_excluded(frame: pd.DataFrame, asked: Any, rules: ColumnRules) -> tuple[pd.DataFrame, ColumnRules]:
-    """A data frame without the columns to exclude, which the interactions must not spell out, and the other rules."""
-    exclude = rules.get("exclude", ())
-    if isinstance(exclude, str):
-        raise wrong_type("exclude", "a collection of names of columns", received=repr(exclude))
-    check_names(exclude, [str(name) for name in frame.columns], "exclude", noun="column")
-    if both := sorted(_named(asked, list(exclude)) & {*exclude}):
-        raise conflict("exclude", f"column {both[0]!r} is asked for and left out")
-    others: Any = {name: value for name, value in rules.items() if name != "exclude"}
-    return frame.loc[:, [str(name) not in exclude for name in frame.columns]], others
 
 
 def _check_counting(frame: pd.DataFrame, columns: _Columns, chosen: Collection[str]) -> None:

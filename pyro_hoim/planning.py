@@ -837,22 +837,7 @@ def plan_of_readings(
     elif gaps and missing == "drop":
         notes.append(f"Rows with one of the {plural(gaps, 'missing cell')} are left out.")
     # The calls say what the plan takes for granted, so that they run as they stand.
-    assumed = _assumed(readings, bool(gaps) and missing is None)
-    if assumed:
-        taken = " and ".join(option(name, value) for name, value in assumed.items())
-        notes.append(f"Nothing was said of this yet, and the plan takes {taken}.")
-    impossible = None
-    if zeros is not None:
-        labels_of = {column.name: column.levels for column in columns if column.name in levels}
-        domain = Domain([Variable(name, labels or ("",)) for name, labels in labels_of.items()])
-        impossible = structural_states(domain, zeros(domain) if callable(zeros) else zeros, option("structural_zeros"))
-    size = replace(size, levels=levels, has_missing=bool(gaps) and missing != "drop", zeros=impossible)
-    routes = routes_of(size, words(assumed))
-    return TablePlan(size.num_rows, size.num_seen, tuple(columns), routes, *advise(routes), tuple(notes), assumed)
-
-
-def _assumed(readings: Sequence[ColumnReading], asks_of_gaps: bool) -> dict[str, Any]:
-    """Options without which a fit stops, as a plan takes them where nothing was said of them."""
+    # Options without which a fit stops, as a plan takes them where nothing was said of them.
     assumed: dict[str, Any] = {}
     left_out: list[str] = []
     for reading in readings:
@@ -864,7 +849,19 @@ def _assumed(readings: Sequence[ColumnReading], asks_of_gaps: bool) -> dict[str,
             assumed[reading.kind] = reading.name
         else:
             left_out.append(reading.name)
-    return assumed | ({"exclude": left_out} if left_out else {}) | ({"missing": "marginalise"} if asks_of_gaps else {})
+    assumed |= {"exclude": left_out} if left_out else {}
+    assumed |= {"missing": "marginalise"} if gaps and missing is None else {}
+    if assumed:
+        taken = " and ".join(option(name, value) for name, value in assumed.items())
+        notes.append(f"Nothing was said of this yet, and the plan takes {taken}.")
+    impossible = None
+    if zeros is not None:
+        labels_of = {column.name: column.levels for column in columns if column.name in levels}
+        domain = Domain([Variable(name, labels or ("",)) for name, labels in labels_of.items()])
+        impossible = structural_states(domain, zeros(domain) if callable(zeros) else zeros, option("structural_zeros"))
+    size = replace(size, levels=levels, has_missing=bool(gaps) and missing != "drop", zeros=impossible)
+    routes = routes_of(size, words(assumed))
+    return TablePlan(size.num_rows, size.num_seen, tuple(columns), routes, *advise(routes), tuple(notes), assumed)
 
 
 def _remedy(reading: ColumnReading) -> str:

@@ -267,7 +267,13 @@ def _compared(
         agree = agree & _is_close(forward.value, both.value, forward.error, both.error) & both.is_reliable
         is_joint = both.is_reliable
     independent = log_weights if options.resample_below is None else None
-    lower, upper = _two_sided(options.level, (independent, forward), behind, agree)
+    # The lower limit from the forward run and the upper one from the reverse run; Markov's where these would cross.
+    closer = [None if logs is None else log_mean_lower_limit(logs, options.level) for logs in (independent, behind[0])]
+    lower, upper, is_apart = np.zeros_like(forward.value), np.zeros_like(forward.value), agree
+    for _ in range(2):
+        lower = _limit(closer[0], forward, options.level, forward.is_reliable & is_apart)
+        upper = -_limit(closer[1], back, options.level, back.is_reliable & is_apart)
+        is_apart = is_apart & (lower <= upper)
     if options.combine:
         return _Compared(both, lower, upper, both.is_reliable, both.is_reliable, is_joint)
     best = forward._replace(error=np.maximum(forward.error, np.abs(forward.value - both.value)))
@@ -334,19 +340,6 @@ def _limit(closer: Floats | None, estimate: WeightEstimate, level: float, truste
         return one_sided_limits(estimate, level, trusted)[0]
     markov = estimate.value + math.log1p(-level)
     return np.where(trusted, np.maximum(markov, closer), markov)
-
-
-def _two_sided(
-    level: float, ahead: tuple[Floats | None, WeightEstimate], behind: tuple[Floats, WeightEstimate], agree: Flags
-) -> tuple[Floats, Floats]:
-    """Lower limit from the forward run and upper one from the reverse run; Markov's where closer ones would cross."""
-    closer = [None if logs is None else log_mean_lower_limit(logs, level) for logs, _ in (ahead, behind)]
-    lower = upper = np.zeros_like(ahead[1].value)
-    for _ in range(2):
-        lower = _limit(closer[0], ahead[1], level, ahead[1].is_reliable & agree)
-        upper = -_limit(closer[1], behind[1], level, behind[1].is_reliable & agree)
-        agree = agree & (lower <= upper)
-    return lower, upper
 
 
 def _perfect_note(options: AnnealingOptions) -> str:

@@ -179,7 +179,10 @@ def explored(
     rounds = list[_Round]()
     # Rounds from states that are in no phase yet.
     for number, size in enumerate(_ROUNDS, start=1):
-        places, is_there = _begun(relaxed, np.where(is_open, log_q, -np.inf), size // 2, distance, random)
+        order = np.where(is_open, log_q, -np.inf)
+        chance = np.where(np.isfinite(order), random.random(order.shape), -np.inf)
+        picked = [pick_modes(relaxed, part, size // 2, distance) for part in (order, chance)]
+        places, is_there = (np.concatenate(part) for part in zip(*picked, strict=True))
         start = relaxed[np.arange(len(relaxed)), places]
         move = partial(moved, sweeps=_SETTLED, looks=_LOOKS, stream=number)
         settled = _settled(start, is_there, move, fitted, distance, count)
@@ -198,16 +201,6 @@ def explored(
     width = (ceiling - np.concatenate([part.low for part in rounds])).max(0)
     strays = [Stray(relaxed[b, is_open[b]], log_q[b, is_open[b]] + width[b]) for b in range(len(relaxed))]
     return Phases(states, np.take_along_axis(ceiling, order, 0), tuple(rounds), order, tuple(strays))
-
-
-def _begun(
-    states: Numbers, order: Floats, half: int, distance: Distance, random: np.random.Generator
-) -> tuple[NDArray[np.intp], Flags]:
-    """Places (J, B) of the states (B, n, d) at which a round begins, and which of these there are."""
-    chance = np.where(np.isfinite(order), random.random(order.shape), -np.inf)
-    picked = [pick_modes(states, part, half, distance) for part in (order, chance)]
-    places, is_there = (np.concatenate(part) for part in zip(*picked, strict=True))
-    return places, is_there
 
 
 def _settled(
@@ -365,23 +358,19 @@ def weighed(main: Ends, phases: Phases, runs: ModeRuns, distance: Distance) -> W
     positive = np.maximum(missed, 0)
     beyond = is_there & (missed > _GAP * spread)
     total = positive.sum(0) > _GAP * np.sqrt(np.square(spread).sum(0))
-    others = np.where(is_unseen, share, 0)[size:].sum(0) + _strayed(main, phases, distance, log_z.value)
+    # States in no phase may stand for more, unless the main run ends near them.
+    shares = np.zeros(len(log_z.value))
+    for b, (states, ceiling) in enumerate(phases.strays):
+        for state, most in zip(states, ceiling, strict=True):
+            near = distance(main.states[b], state) < _APART
+            if _effective(main.log_weights[b : b + 1], near[None])[0] < _VISITS:
+                shares[b] += np.exp(min(float(most - log_z.value[b]), _ABSENT))
+    others = np.where(is_unseen, share, 0)[size:].sum(0) + shares
     is_unweighed = is_blind.any(0) | (others > np.maximum(_NEGLIGIBLE, _GAP * log_z.error))
     more = np.log1p(positive.sum(0) + others)
     may_add = np.minimum(np.where(has_run, positive + 2 * spread, np.inf), share)[:size]
     unseen = np.log1p(np.where(is_unseen[:size], may_add, 0).sum(0) + others)
     return Weighed(is_more | total | beyond.any(0), is_unweighed, log_z.value + more, unseen)
-
-
-def _strayed(main: Ends, phases: Phases, distance: Distance, log_z: Floats) -> Floats:
-    """Share of Z, (B,), that states in no phase may stand for, unless the main run ends near them."""
-    shares = np.zeros(len(log_z))
-    for b, (states, ceiling) in enumerate(phases.strays):
-        for state, most in zip(states, ceiling, strict=True):
-            near = distance(main.states[b], state) < _APART
-            if _effective(main.log_weights[b : b + 1], near[None])[0] < _VISITS:
-                shares[b] += np.exp(min(float(most - log_z[b]), _ABSENT))
-    return shares
 
 
 def _visits(main: Ends, phases: Phases, distance: Distance) -> Floats:

@@ -351,7 +351,18 @@ def _path(model: AnnealedModel, seed: int) -> torch.Tensor:
     if not isinstance(options.temperatures, str):
         return torch.tensor(options.temperatures, dtype=torch.float64)
     pilot = model.begin(options.num_chains, derived(seed, 2))
-    return _adaptive_path(pilot, options.conditional_ess, options.sweeps_per_step, _random(seed, 3))
+    # Every step of a pilot run leaves a conditional effective sample size that is the same share of the chains (Yan
+    # Zhou, Adam Johansen and John Aston, Toward automatic model comparison, 2016, section 3.3).
+    betas, log_weights, generator = [0.0], torch.zeros_like(pilot.slope), _random(seed, 3)
+    while betas[-1] < 1:
+        step = _longest_step(pilot.slope, torch.softmax(log_weights, -1), options.conditional_ess, 1 - betas[-1])
+        following = min(1.0, max(betas[-1] + step, betas[-1] + 1 / _MAX_STEPS))
+        log_weights = log_weights + pilot.anneal([betas[-1], following], options.sweeps_per_step)
+        betas.append(following)
+        if following < 1:
+            index, log_weights = resampled(log_weights, 1, 0.5, generator)
+            pilot.gather(index)
+    return torch.tensor(betas, dtype=torch.float64)
 
 
 def _weighted_run(
@@ -390,23 +401,18 @@ def reverse(run: Run) -> Reverse:
         if options.combine:
             problem = "needs perfect samples, which exact methods cannot give for this model within about a second"
             raise out_of_reach(f"{type(options).__name__} combine", problem, "use combine=False")
-        states = _tempered_states(run)
+        # The ends of a longer annealed run, resampled by weight and moved on at beta 1.
+        chains = run.model.begin(options.num_chains, derived(run.seed, 5))
+        parts = torch.arange(_TEMPERED, dtype=torch.float64) / _TEMPERED
+        steps = run.betas[:-1, None] + run.betas.diff()[:, None] * parts
+        log_weights = chains.anneal(torch.cat([steps.reshape(-1), run.betas[-1:]]), options.sweeps_per_step)
+        chains.gather(resampled(log_weights, 1, 1.0, _random(run.seed, 6))[0])
+        chains.sweep(options.burn_in)
+        states = chains.states
     run.chains.set_states(states)
     log_q = run.chains.log_q
     log_weights = run.chains.anneal(run.betas.flip(0), options.sweeps_per_step, reverse_order=True)
     return Reverse(log_weights, states, log_q, "exact" if is_perfect else "tempered")
-
-
-def _tempered_states(run: Run) -> torch.Tensor:
-    """States (B, chains, d) of a longer annealed run, resampled by weight and moved on at beta 1."""
-    options = run.model.options
-    chains = run.model.begin(options.num_chains, derived(run.seed, 5))
-    parts = torch.arange(_TEMPERED, dtype=torch.float64) / _TEMPERED
-    steps = run.betas[:-1, None] + run.betas.diff()[:, None] * parts
-    log_weights = chains.anneal(torch.cat([steps.reshape(-1), run.betas[-1:]]), options.sweeps_per_step)
-    chains.gather(resampled(log_weights, 1, 1.0, _random(run.seed, 6))[0])
-    chains.sweep(options.burn_in)
-    return chains.states
 
 
 def resampled(
@@ -427,25 +433,6 @@ def resampled(
     start = torch.arange(islands, device=parts.device)[:, None] * size
     means = (log_sum(parts) - math.log(size)).expand_as(parts)
     return (picked + start).flatten(-2), torch.where(keep, parts, means).flatten(-2)
-
-
-def _adaptive_path(chains: Annealable, target: float, sweeps: int, generator: torch.Generator) -> torch.Tensor:
-    """Inverse temperatures (steps + 1,) found by a pilot run of ``chains``, which are moved to the end of it.
-
-    Every step leaves a conditional effective sample size of ``target`` times the chains (Yan Zhou, Adam Johansen and
-    John Aston, Toward automatic model comparison, 2016, section 3.3).
-    """
-    betas = [0.0]
-    log_weights = torch.zeros_like(chains.slope)
-    while betas[-1] < 1:
-        step = _longest_step(chains.slope, torch.softmax(log_weights, -1), target, 1 - betas[-1])
-        following = min(1.0, max(betas[-1] + step, betas[-1] + 1 / _MAX_STEPS))
-        log_weights = log_weights + chains.anneal([betas[-1], following], sweeps)
-        betas.append(following)
-        if following < 1:
-            index, log_weights = resampled(log_weights, 1, 0.5, generator)
-            chains.gather(index)
-    return torch.tensor(betas, dtype=torch.float64)
 
 
 def _longest_step(slope: torch.Tensor, weights: torch.Tensor, target: float, most: float) -> float:

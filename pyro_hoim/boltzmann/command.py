@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -183,7 +185,10 @@ class MachineAnalysis(Study[Part]):
         structure, result = self.law.structure, self.result
         how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
         amount = amount_text(result.num_rows, self.has_weights)
-        learning = _learning(self)
+        learning = Section("How it was learned", is_folded=True)
+        learning.figure(curve_figure(result.curve, result.score_name), f"The {result.score_name} during learning")
+        ran = f"{plural(result.iterations, 'iteration')} in {result.seconds:.1f} s"
+        learning.note(f"On up to 1,000 of the most frequent rows. {ran}.")
         learning.text(
             f"A restricted Boltzmann machine with {plural(structure.num_hidden, 'hidden unit')} and "
             f"{plural(structure.num_parameters, 'parameter')} was estimated from {amount} of "
@@ -350,13 +355,6 @@ class MachinePlan(LabelledPlan):
         )
 
 
-def estimate(rows: Observations, *, hidden: int = 8, seed: int = 0, **options: Any) -> MachineResult:
-    """A restricted machine learned from complete rows; further options are those of ``LearningOptions``."""
-    names = [field.name for field in fields(LearningOptions)]
-    check_names(options, names, "options", noun="option of a Boltzmann machine")
-    return fit_machine(rows, _structure(rows.domain, hidden), LearningOptions(**options), seed=seed)
-
-
 def _pairs(law: BoltzmannMachine) -> list[tuple[str, str]]:
     """Pairs of columns of the strongest interactions first."""
     _, values = strongest(law)
@@ -439,16 +437,6 @@ def _weights(analysis: MachineAnalysis) -> Section:
     return section
 
 
-def _learning(analysis: MachineAnalysis) -> Section:
-    result = analysis.result
-    section = Section("How it was learned", is_folded=True)
-    section.figure(curve_figure(result.curve, result.score_name), f"The {result.score_name} during learning")
-    section.note(
-        f"On up to 1,000 of the most frequent rows. {plural(result.iterations, 'iteration')} in {result.seconds:.1f} s."
-    )
-    return section
-
-
 _PORTION = 1024  # rows drawn between two steps of the progress bar
 _EDGE = 48  # characters
 
@@ -477,7 +465,10 @@ class MachineFamily(Family):
 
     @override
     def estimate(self, rows: Observations, *, hidden: int = 8, seed: int = 0, **options: Any) -> MachineResult:
-        return estimate(rows, hidden=hidden, seed=seed, **options)
+        """A restricted machine learned from complete rows; further options are those of ``LearningOptions``."""
+        names = [field.name for field in fields(LearningOptions)]
+        check_names(options, names, "options", noun="option of a Boltzmann machine")
+        return fit_machine(rows, _structure(rows.domain, hidden), LearningOptions(**options), seed=seed)
 
     @override
     def record_of(self, model: MachineResult | BoltzmannMachine) -> MachineFile:
@@ -532,7 +523,7 @@ class MachineFamily(Family):
                 return law.log_partition
             except IntractableError:
                 return LogPartition.from_json(stored)
-        return log_z_of(question, law, None, _Exact())
+        return log_z_of(question, law, None, SimpleNamespace(log_partition=attrgetter("log_partition")))
 
     @override
     def draw(self, question: Question) -> Answer:
@@ -569,7 +560,7 @@ class MachineFamily(Family):
     @override
     def score(self, question: Question) -> Answer:
         """NLL, KL, pseudo-NLL and gain over independent columns, with log Z exact, of the file, or estimated."""
-        law, shares, starts = _law(question), _independent(question), None
+        law, shares, starts = _law(question), question.stored.info.get("independent"), None
         if question["method"] == "ais" and not question.rows.has_missing:
             starts = chosen_rows(question.rows.narrow, question.rows.counts)
         log_z = self.log_z(question, starts)
@@ -616,14 +607,6 @@ def _law(question: Question) -> BoltzmannMachine:
     return file.law()
 
 
-class _Exact:
-    """Log Z of the machine itself as :func:`log_z_of` asks for it."""
-
-    def log_partition(self, law: BoltzmannMachine) -> LogPartition:
-        """Exact, or refused."""
-        return law.log_partition
-
-
 def _is_exact(law: BoltzmannMachine) -> bool:
     """Whether perfect draws are within reach."""
     try:
@@ -639,11 +622,6 @@ def _sample(law: BoltzmannMachine, number: int) -> torch.Tensor:
     except IntractableError as error:
         gibbs, given = option("method", "gibbs"), option("given")
         raise error.replace(hint=f"{gibbs} draws approximately, at any size, or fix columns with {given}") from error
-
-
-def _independent(question: Question) -> list[float] | None:
-    """Shares of level 1 of every column that the file keeps, if any."""
-    return question.stored.info.get("independent")
 
 
 FAMILY = MachineFamily()

@@ -171,22 +171,18 @@ def ask(ctx: click.Context, model: Path) -> tuple[Family, Question]:
     """The family of a model file, or of the one in the folder of a fit, and the question that a command asks."""
     path = model_in(model) if model.is_dir() else model
     if is_uai(path):
-        return _ask_uai(ctx, path)
+        # The same about a file in the UAI format, for the commands that need no file of our own.
+        if ctx.command.name not in _UAI_COMMANDS:
+            names = listed(_UAI_COMMANDS)
+            raise unexpected(path, "a model file", hint=f"{names} take it", received="a UAI file", code="wrong-type")
+        from ..interop.uai import stored_uai  # which few commands need
+
+        stored = stored_uai(path)
+        family = family_of(stored.kind, path)
+        return family, Question(stored, path, dict(ctx.params), own_options(family, ctx), is_terminal())
     family = family_of(read_kind(path), path)
     given = own_options(family, ctx)
     return family, Question(family.read(path), model, dict(ctx.params), given, is_terminal())
-
-
-def _ask_uai(ctx: click.Context, path: Path) -> tuple[Family, Question]:
-    """The same about a file in the UAI format, for the commands that need no file of our own."""
-    if ctx.command.name not in _UAI_COMMANDS:
-        names = listed(_UAI_COMMANDS)
-        raise unexpected(path, "a model file", hint=f"{names} take it", received="a UAI file", code="wrong-type")
-    from ..interop.uai import stored_uai  # which few commands need
-
-    stored = stored_uai(path)
-    family = family_of(stored.kind, path)
-    return family, Question(stored, path, dict(ctx.params), own_options(family, ctx), is_terminal())
 
 
 def with_rows(family: Family, question: Question, file: Path, targets: Sequence[str] = ()) -> Question:

@@ -248,7 +248,17 @@ def impute(
         raise refused("rows", problem, "rename it", code="repeated-name")
     read = _checked_rows(family, question.stored, frame, **_by_row(frame, missing_values))
     answer = family.complete(replace(question, rows=read))
-    return _completed(frame, _filled(answer, frame, number), question.stored, number)
+    filled = _filled(answer, frame, number)
+    whole = pd.concat([frame] * number)
+    for variable in question.stored.domain:
+        codes = _codes(filled[variable.name], variable)
+        column = column_named(frame, variable.name)
+        assert column is not None
+        whole[column.name] = labels_like(codes, variable, column).set_axis(whole.index)
+    if number > 1:
+        whole.insert(0, "imputation", filled["imputation"].to_numpy())
+    whole.attrs["notes"] = filled.attrs["notes"]
+    return whole
 
 
 def _filled(answer: Answer, rows: object, number: int) -> pd.DataFrame:
@@ -269,20 +279,6 @@ def _warn_of_lost(what: str, which: str, is_lost: pd.Series, rows: object) -> st
     noun = "row" if len(lost) == 1 else "rows"
     warnings.warn(DataWarning(f"{sentence}: {noun} {shown}"), stacklevel=caller_level())
     return sentence
-
-
-def _completed(frame: pd.DataFrame, found: pd.DataFrame, stored: Stored, number: int) -> pd.DataFrame:
-    """A data frame, ``number`` times, with the columns of a model as they were completed."""
-    whole = pd.concat([frame] * number)
-    for variable in stored.domain:
-        codes = _codes(found[variable.name], variable)
-        column = column_named(frame, variable.name)
-        assert column is not None
-        whole[column.name] = labels_like(codes, variable, column).set_axis(whole.index)
-    if number > 1:
-        whole.insert(0, "imputation", found["imputation"].to_numpy())
-    whole.attrs["notes"] = found.attrs["notes"]
-    return whole
 
 
 def _codes(labels: Iterable[object], variable: Variable) -> list[int]:

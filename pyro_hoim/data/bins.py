@@ -209,9 +209,32 @@ def find_bins(
         nearest = {int(np.argmin(abs(below - k / parts))) for k in range(1, int(parts))}
         cuts = [float(distinct[i]) for i in sorted(nearest) if i > 0]
     elif method == "spread":
-        cuts = _spread_cuts(numbers, shares, int(_number(text, rule, name, whole=True)))
+        # Levels of about the same weight, frequent values on their own.
+        levels = int(_number(text, rule, name, whole=True))
+        # Values that are levels of their own, until the share of the others is as large as any of these.
+        values, places = np.unique(numbers, return_inverse=True)
+        sizes = np.bincount(places, shares)
+        is_heavy = np.zeros(len(values), dtype=bool)
+        while not is_heavy.all() and is_heavy.sum() < levels:
+            share = sizes[~is_heavy].sum() / (levels - is_heavy.sum())
+            heavier = ~is_heavy & (sizes > share)
+            if not heavier.any():
+                break
+            is_heavy |= heavier
+        # Others are cut where the middle of a value's weight passes a multiple of the share.
+        light = np.where(is_heavy, 0.0, sizes)
+        share = max(light.sum() / max(levels - is_heavy.sum(), 1), np.finfo(float).tiny)
+        part = ((np.cumsum(light) - light / 2) / share).astype(int)
+        is_cut = is_heavy[1:] | is_heavy[:-1] | (part[1:] > part[:-1])
+        cuts = list(map(float, values[1:][is_cut] if is_cut.any() else values[1:][-1:]))
     elif method == "width" and text in _PERIODS and kind == "dates":
-        cuts = _period_cuts(numbers, _PERIODS[text])
+        # First days of the weeks, months, quarters or years that begin among the dates.
+        low, high = (pd.Timestamp(round(day * 86400), unit="s") for day in (numbers.min(), numbers.max()))
+        if not (pd.Timestamp.min < low and high < pd.Timestamp.max):
+            received = f"{low.year} to {high.year}"
+            raise out_of_range("bins", "dates from 1678 to 2261, to be cut by periods", received=received)
+        starts = pd.period_range(low, high, freq=_PERIODS[text]).start_time
+        cuts = [float(start.value // 10**9 / 86400) for start in starts[1:]]
     elif method == "width":
         # Multiples of the width above the smallest value, up to the largest.
         width = _number(text, rule, name)
@@ -247,37 +270,6 @@ def _number(text: str, rule: str, name: str, whole: bool = False) -> float:
     if whole and value > _MOST_LEVELS:
         raise out_of_range(f"bins of {name!r}", f"at most {_MOST_LEVELS} levels", rule)
     return value
-
-
-def _spread_cuts(numbers: np.ndarray, weights: np.ndarray, levels: int) -> list[float]:
-    """Cut points of numbers (N,): up to ``levels`` levels of about the same weight, frequent values on their own."""
-    # Values that are levels of their own, until the share of the others is as large as any of these.
-    values, places = np.unique(numbers, return_inverse=True)
-    sizes = np.bincount(places, weights)
-    is_heavy = np.zeros(len(values), dtype=bool)
-    while not is_heavy.all() and is_heavy.sum() < levels:
-        share = sizes[~is_heavy].sum() / (levels - is_heavy.sum())
-        heavier = ~is_heavy & (sizes > share)
-        if not heavier.any():
-            break
-        is_heavy |= heavier
-    # Others are cut where the middle of a value's weight passes a multiple of the share.
-    light = np.where(is_heavy, 0.0, sizes)
-    share = max(light.sum() / max(levels - is_heavy.sum(), 1), np.finfo(float).tiny)
-    part = ((np.cumsum(light) - light / 2) / share).astype(int)
-    is_cut = is_heavy[1:] | is_heavy[:-1] | (part[1:] > part[:-1])
-    cuts = values[1:][is_cut]
-    return list(map(float, cuts if len(cuts) else values[1:][-1:]))
-
-
-def _period_cuts(days: np.ndarray, period: str) -> list[float]:
-    """First days of the weeks, months, quarters or years that begin among the dates."""
-    low, high = (pd.Timestamp(round(day * 86400), unit="s") for day in (days.min(), days.max()))
-    if not (pd.Timestamp.min < low and high < pd.Timestamp.max):
-        received = f"{low.year} to {high.year}"
-        raise out_of_range("bins", "dates from 1678 to 2261, to be cut by periods", received=received)
-    starts = pd.period_range(low, high, freq=period).start_time
-    return [float(start.value // 10**9 / 86400) for start in starts[1:]]
 
 
 def _edges(words: Sequence[str], kind: Literal["numbers", "dates"], rule: str, name: str) -> list[float]:

@@ -216,23 +216,6 @@ def _check_cells(name: str, values: Any, where: Callable[[int], str]) -> None:
             raise wrong_type(f"{where(row)}, column {name!r}", _LABELS, value, hint)
 
 
-def _check_levels(name: str, values: Any, levels: Iterable[tuple[Any, str]], read: Callable[[Any], Any] | None) -> None:
-    """Refuse values of several types that would become one level; ``read`` are the codes of a known variable."""
-    flags, others = set[Any](), list[Any]()
-    if isinstance(getattr(values, "dtype", None), np.dtypes.ObjectDType) and {bool, np.bool_} & set(map(type, values)):
-        # Truth values beside numbers become one level with 0 and 1.
-        flags = {bool(value) for value in values if isinstance(value, bool | np.bool_)}
-        others = [v for v in values if isinstance(v, Real | Decimal) and not isinstance(v, bool) and v in flags]
-    pairs = [(bool(v), v) for v in others if read is None or read(bool(v)) != read(v)][:1]
-    first = dict[str, Any]()
-    for value, label in levels:
-        if first.setdefault(label, value) is not value and read is None:
-            pairs.append((first[label], value))
-    for one, other in pairs:
-        hint = f"give the column one type, such as frame[{name!r}].astype(str)"
-        raise conflict(f"column {name!r}", f"{one!r} and {other!r} are of two types and would become one level", hint)
-
-
 def check_alike(words: Collection[str], what: str) -> None:
     """Warn of words that look alike.
 
@@ -313,7 +296,21 @@ def encode_column(
     # Levels are the categories, or the labels that are there.
     present = [label for label in labels if label not in missing_values]
     labelled = [(value, label) for value, label in zip(distinct, labels, strict=True) if label not in missing_values]
-    _check_levels(name, values, labelled, None if variable is None else code_reader(variable))
+    # Values of several types that would become one level are refused.
+    read = None if variable is None else code_reader(variable)
+    flags, others = set[Any](), list[Any]()
+    if isinstance(getattr(values, "dtype", None), np.dtypes.ObjectDType) and {bool, np.bool_} & set(map(type, values)):
+        # Truth values beside numbers become one level with 0 and 1.
+        flags = {bool(value) for value in values if isinstance(value, bool | np.bool_)}
+        others = [v for v in values if isinstance(v, Real | Decimal) and not isinstance(v, bool) and v in flags]
+    pairs = [(bool(v), v) for v in others if read is None or read(bool(v)) != read(v)][:1]
+    first = dict[str, Any]()
+    for value, label in labelled:
+        if first.setdefault(label, value) is not value and read is None:
+            pairs.append((first[label], value))
+    for one, other in pairs:
+        hint = f"give the column one type, such as frame[{name!r}].astype(str)"
+        raise conflict(f"column {name!r}", f"{one!r} and {other!r} are of two types and would become one level", hint)
     if variable is None:
         levels = levels_of(present) if dtype is None else [*dict.fromkeys(present)]
         variable = variable_of(name, levels, is_ordered=dtype is not None and bool(dtype.ordered))

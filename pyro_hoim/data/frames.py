@@ -61,12 +61,7 @@ _SHOWN = 6
 def check_columns(data: Observations, *, weighted: bool = False) -> None:
     """Refuse columns that name rows instead of describing them; ``weighted`` as :func:`rows_seen` has it."""
     if columns := identifier_columns(data, weighted=weighted):
-        _refuse_identifiers(columns, rows_seen(data, weighted=weighted))
-
-
-def _refuse_identifiers(columns: Sequence[tuple[str, int]], total: float) -> None:
-    """Refuse columns that name rows, where there are some, by their names and their numbers of levels."""
-    if columns:
+        total = rows_seen(data, weighted=weighted)
         shown = ", ".join(f"{name!r} ({levels} levels in {total:g} rows)" for name, levels in columns[:_SHOWN])
         shown += f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
         problem = (

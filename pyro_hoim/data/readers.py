@@ -278,7 +278,10 @@ def check_counting(
     ``say`` tells how to go on, by default by the reader of the table; None for a role that was spoken of.
     """
     for counting in seeming_columns(table, chosen):
-        _refuse_counting(table, counting, say)
+        read = f"Observations.{table.reader}, {counting.role}={counting.name!r})"
+        told = f"pass {read} if it does, with count=None if it does not" if say is None else say(counting)
+        if told is not None:
+            raise counting.error(table.name, told)
 
 
 def seeming_columns(table: Source, chosen: Collection[str] = ()) -> Iterator[Counting]:
@@ -300,13 +303,6 @@ def seeming_columns(table: Source, chosen: Collection[str] = ()) -> Iterator[Cou
         counting = counted_cells({name: table.column(name) for name in table.header})
         if counting is not None and counting.name not in chosen:
             yield counting
-
-
-def _refuse_counting(table: Source, found: Counting, say: Callable[[Counting], str | None] | None) -> None:
-    told = f"pass Observations.{table.reader}, {found.role}={found.name!r}) if it does, with count=None if it does not"
-    told = told if say is None else say(found)
-    if told is not None:
-        raise found.error(table.name, told)
 
 
 def asked_columns(

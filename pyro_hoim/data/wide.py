@@ -135,7 +135,19 @@ def long_table(
         [['f', 'A', 1], ['f', 'B', 1], ['m', 'A', 1], ['m', 'B', 0]]
     """
     if isinstance(data, pd.Series):
-        return _of_series(data, argument)
+        # Counts under levels that have names are cells; anything else is no table.
+        is_counting = data.name is None or is_count_name(str(data.name)) or data.name in ("proportion", 0)
+        is_indexed = all(name is not None for name in data.index.names)
+        if not (
+            is_counting and is_indexed and pd.api.types.is_numeric_dtype(data) and not pd.api.types.is_bool_dtype(data)
+        ):
+            hint = "of counts by combination, name the levels of the index: counts.rename_axis(['a', 'b'])"
+            raise wrong_type(argument, "Observations or a data frame", data, hint)
+        numbers = data.to_numpy(dtype=float, na_value=np.nan)
+        if not (np.isfinite(numbers) & (numbers == np.floor(numbers))).all():
+            hint = "count without normalize, or pass series.rename('weight').reset_index() with weights='weight'"
+            raise refused(argument, "the series holds fractions or gaps, no counts", hint)
+        return data.rename("count").reset_index()
     # Counts under an index whose levels are all named need no look at their numbers.
     data = _without_constant(data) if data.columns.nlevels > 1 else data
     header = [str(name) for name in data.columns]
@@ -256,23 +268,6 @@ def _are_shares(numbers: np.ndarray) -> bool:
     """Whether numbers add up to 1 or 100 over the table, its rows or its columns."""
     sums = (numbers.sum(keepdims=True).ravel(), numbers.sum(0), numbers.sum(1))
     return bool((numbers >= 0).all()) and any(np.allclose(one, total) for one in sums for total in (1, 100))
-
-
-def _of_series(data: pd.Series, argument: str) -> pd.DataFrame:
-    """Counts under an index whose levels have names, as a frame."""
-    # Counts under levels that have names are cells; anything else is no table.
-    is_counting = data.name is None or is_count_name(str(data.name)) or data.name in ("proportion", 0)
-    is_indexed = all(name is not None for name in data.index.names)
-    if not (
-        is_counting and is_indexed and pd.api.types.is_numeric_dtype(data) and not pd.api.types.is_bool_dtype(data)
-    ):
-        hint = "of counts by combination, name the levels of the index: counts.rename_axis(['a', 'b'])"
-        raise wrong_type(argument, "Observations or a data frame", data, hint)
-    numbers = data.to_numpy(dtype=float, na_value=np.nan)
-    if not (np.isfinite(numbers) & (numbers == np.floor(numbers))).all():
-        hint = "count without normalize, or pass series.rename('weight').reset_index() with weights='weight'"
-        raise refused(argument, "the series holds fractions or gaps, no counts", hint)
-    return data.rename("count").reset_index()
 
 
 def long_cells(table: CsvColumns, keep: str = "count=None") -> CsvColumns:

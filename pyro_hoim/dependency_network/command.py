@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -224,7 +224,12 @@ class NetworkFamily(Family):
             hint = f"leave {option('method')} out"
             raise out_of_reach(method, f"the network's law is not known, {finding.reason}", hint, code="no-method")
         shares: dict[str, list[float]] | None = question.stored.info.get("independent")
-        reference = _independent(network, shares)
+        # A network without arrows that has the probabilities of levels that the file keeps.
+        reference = None
+        if shares is not None:
+            tables = {name: torch.tensor(shares[name], dtype=torch.float64) for name in network.domain.names}
+            nodes = [TableConditional(network.domain, name, [], table) for name, table in tables.items()]
+            reference = DependencyConditionals(nodes)
         return score_answer(
             question,
             partial(score_network, network, law=finding.law, seed=question["seed"] or 0, reference=reference),
@@ -281,16 +286,6 @@ class NetworkFamily(Family):
 
 def _burn_in(question: Question) -> int:
     return _BURN_IN if question["burn_in"] is None else question["burn_in"]
-
-
-def _independent(
-    network: DependencyConditionals, shares: Mapping[str, Sequence[float]] | None
-) -> DependencyConditionals | None:
-    """A network without arrows that has given probabilities of levels; None without them."""
-    if shares is None:
-        return None
-    tables = {name: torch.tensor(shares[name], dtype=torch.float64) for name in network.domain.names}
-    return DependencyConditionals([TableConditional(network.domain, name, [], table) for name, table in tables.items()])
 
 
 FAMILY = NetworkFamily()

@@ -139,19 +139,15 @@ class NetworkLaw:
             index = torch.searchsorted(flat, uniforms, right=True).clamp(max=len(flat) - 1)
             codes = list_states(self.domain.cardinalities, index.device)[index]
         else:
-            codes = self._chain_codes(shape.numel())
+            # Once: an error where chains have more than one limiting law, a warning where that is left open.
+            if not self._is_checked:
+                check_ergodic(self.conditionals, scan=self.scan).require_law(stacklevel=3)
+                self._is_checked = True
+            options: dict[str, Any] = {"seed": int(torch.randint(2**62, ())), "precision": torch.float64}
+            chains = PseudoGibbsChains(self.conditionals, shape.numel(), scan=self.scan, check=False, **options)
+            chains.sweep(self.num_sweeps)
+            codes = chains.states if self.scan.selection is not None else self._at_any_place(chains)
         return codes.to(self.probe.device).reshape((*shape, len(self.domain)))
-
-    def _chain_codes(self, num_draws: int) -> torch.Tensor:
-        """Last states (num_draws, d) of as many chains."""
-        # Once: an error where chains have more than one limiting law, a warning where that is left open.
-        if not self._is_checked:
-            check_ergodic(self.conditionals, scan=self.scan).require_law(stacklevel=4)
-            self._is_checked = True
-        options: dict[str, Any] = {"seed": int(torch.randint(2**62, ())), "precision": torch.float64, "check": False}
-        chains = PseudoGibbsChains(self.conditionals, num_draws, scan=self.scan, **options)
-        chains.sweep(self.num_sweeps)
-        return chains.states if self.scan.selection is not None else self._at_any_place(chains)
 
     def _at_any_place(self, chains: PseudoGibbsChains) -> torch.Tensor:
         """States of chains that each stop at a place of the order drawn for it, whose law is the mean of all places."""

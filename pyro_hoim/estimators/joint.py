@@ -158,7 +158,8 @@ class InteractionEstimator(BaseEstimator):
             raise refused("family", problem, "InteractionDensity takes it", code="conflict")
         is_counted = weights > 0
         frame, weights = frame.loc[is_counted], weights[is_counted]
-        is_conditional = more is not None and self._is_conditional(family)
+        is_joint = self.order is not None or self.edges is not None or self.options
+        is_conditional = more is not None and family.short == DEFAULT and not is_joint
         # Their levels, and the model of these.
         self._columns, codes = Columns.learn(frame, weights, self._options(frame, is_conditional))
         self.columns_, variable, reading = self._columns.readings, None, self._columns.reading()
@@ -172,7 +173,12 @@ class InteractionEstimator(BaseEstimator):
         if is_conditional:
             scores = [column.scores for column in self._columns.columns]
             self._interactions = _conditional(rows.domain, codes, weights, self.prior, scores)
-            self.result_ = _loaded(self._interactions, rows.domain, float(weights.sum()), family, reading)
+            stored = family.stored(self._interactions.energy(rows.domain))
+            assert stored is not None
+            status = "converged" if self._interactions.is_converged else "max_iterations"
+            info = {**stored.info, "rows": float(weights.sum()), "status": status}
+            info |= {GIVEN_COLUMNS: rows.domain.names[-1], **({"reading": reading} if reading else {})}
+            self.result_ = LoadedModel(stored.kind, replace(stored.model, info=info), rows.domain, info)
             return
         family = self._affordable(family, rows)
         self._model_family = family
@@ -214,10 +220,6 @@ class InteractionEstimator(BaseEstimator):
             names = [name for i, name in columns if name not in self.allow and has_fractions(frame.iloc[:, i])]
             bins = {**dict.fromkeys(names, rule), **bins, "*": rule}
         return ColumnOptions(bins=bins, exclude=self.exclude, allow=self.allow, missing_values=self.missing_values)
-
-    def _is_conditional(self, family: Family) -> bool:
-        """Whether nothing is asked of the joint distribution, so that a class is fitted given the columns."""
-        return family.short == DEFAULT and self.order is None and self.edges is None and not self.options
 
     def _numbers(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Columns of numbers, for a family that has no levels."""
@@ -286,17 +288,6 @@ def _conditional(
         problem = f"the fit did not converge within {fitted.num_iterations} iterations"
         warnings.warn(ConvergenceWarning(f'{problem}; give a prior such as "normal:1"'), stacklevel=caller_level())
     return fitted
-
-
-def _loaded(
-    fitted: ClassInteractions, domain: Domain, num_rows: float, family: Family, reading: dict[str, Any]
-) -> LoadedModel:
-    """The joint distribution of a conditional fit, as a model of the library that keeps how columns are read."""
-    stored = family.stored(fitted.energy(domain))
-    assert stored is not None
-    info = {**stored.info, "rows": num_rows, "status": "converged" if fitted.is_converged else "max_iterations"}
-    info |= {GIVEN_COLUMNS: domain.names[-1], **({"reading": reading} if reading else {})}
-    return LoadedModel(stored.kind, replace(stored.model, info=info), domain, info)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

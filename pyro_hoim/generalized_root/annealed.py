@@ -148,9 +148,43 @@ class AnnealedRoot:
     def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor] | None:
         if not self.energy.families.is_discrete:
             return None
-        rows = self.options.rows_within(list(self.energy.families.largest_values))
-        states = _climbed_counts(self.energy, run.ends[0], None if rows is None else rows.double())
-        return states[None], -self.energy.energy(states, validate=False)[None]
+        # Starts: equal counts on a geometric grid, and the best of chain ends and of the rows, all of which are among
+        # the states.
+        energy, families, ends = self.energy, self.energy.families, run.ends[0]
+        rows = self.options.rows_within(list(families.largest_values))
+        tops = torch.tensor(families.largest_values, dtype=torch.float64)
+        largest = min(max(families.largest_values, default=0.0), float(_LARGEST))
+        levels = torch.tensor([0.0, *(2.0**k for k in range(15) if 2.0**k <= largest)], dtype=torch.float64)
+        seen = ends[:0] if rows is None else rows.double()
+        best, better = (energy.energy(part, validate=False).argsort()[:_ENDS] for part in (ends, seen))
+        states = torch.cat([ends[best], torch.minimum(levels[:, None], tops), seen[better]])
+        for places in families.blocks:  # where counts are alike, the first level of every category is set
+            first = torch.eye(len(places), dtype=torch.float64)[0]
+            states[len(best) : len(best) + len(levels), places.tolist()] = first
+        grid = torch.unique(torch.cat([levels, (1.5 * levels).floor()]))
+        # One variable at a time to the best of near values and, every other round, of a grid of all sizes.
+        for round_number in range(_ROUNDS):
+            before = states.clone()
+            for unit in families.units:
+                s = int(unit[0])
+                if families.is_category(unit):  # the best level of a category
+                    scores = energy.node_natural(states, validate=False)[:, unit.tolist()].sum(-1)
+                    states[:, unit.tolist()] = torch.nn.functional.one_hot(scores.argmax(-1), len(unit)).double()
+                    continue
+                natural = energy.node_natural(states, validate=False)[:, s]
+                steps = torch.arange(-_NEAR, _NEAR + 1, dtype=torch.float64)
+                tried = states[:, s, None] + steps
+                if round_number % 2 == 0:
+                    tried = torch.cat([tried, grid.expand(len(states), -1)], 1)
+                tried = tried.clamp(0, families.largest_values[s])
+                score = families[s].log_base(tried)
+                for j in range(1, energy.order + 1):
+                    score = score + natural[:, None, j - 1] * families[s].root(tried, j)
+                states[:, s] = tried.gather(1, score.argmax(1, keepdim=True))[:, 0]
+            if torch.equal(before, states):
+                break
+        states = torch.cat([states, seen])
+        return states[None], -energy.energy(states, validate=False)[None]
 
     def chains_at(self, run: Run, starts: NDArray[np.generic], stream: int) -> RootAnnealer:
         chains = self.begin(starts.shape[1], derived(run.seed, 40 + stream))
@@ -180,46 +214,6 @@ class AnnealedRoot:
 
     def describe(self, state: NDArray[np.generic]) -> str:
         return state_text(self.energy.domain.names, state.tolist()) if len(state) else ""
-
-
-def _climbed_counts(energy: GeneralizedRootEnergy, ends: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
-    """States (n, d) at which ascents in one variable at a time ended.
-
-    They start from chain ends, from states with all counts alike, on a geometric grid, and from the best of the rows
-    (m, d), all of which are among the states.
-    """
-    # Starts: equal counts, and the best of chain ends and rows.
-    families, tops = energy.families, torch.tensor(energy.families.largest_values, dtype=torch.float64)
-    largest = min(max(families.largest_values, default=0.0), float(_LARGEST))
-    levels = torch.tensor([0.0, *(2.0**k for k in range(15) if 2.0**k <= largest)], dtype=torch.float64)
-    seen = ends[:0] if rows is None else rows
-    best, better = (energy.energy(part, validate=False).argsort()[:_ENDS] for part in (ends, seen))
-    states = torch.cat([ends[best], torch.minimum(levels[:, None], tops), seen[better]])
-    for places in families.blocks:  # where counts are alike, the first level of every category is set
-        states[len(best) : len(best) + len(levels), places.tolist()] = torch.eye(len(places), dtype=torch.float64)[0]
-    grid = torch.unique(torch.cat([levels, (1.5 * levels).floor()]))
-    # One variable at a time to the best of near values and, every other round, of a grid of all sizes.
-    for round_number in range(_ROUNDS):
-        before = states.clone()
-        for unit in families.units:
-            s = int(unit[0])
-            if families.is_category(unit):  # the best level of a category
-                scores = energy.node_natural(states, validate=False)[:, unit.tolist()].sum(-1)
-                states[:, unit.tolist()] = torch.nn.functional.one_hot(scores.argmax(-1), len(unit)).double()
-                continue
-            natural = energy.node_natural(states, validate=False)[:, s]
-            steps = torch.arange(-_NEAR, _NEAR + 1, dtype=torch.float64)
-            tried = states[:, s, None] + steps
-            if round_number % 2 == 0:
-                tried = torch.cat([tried, grid.expand(len(states), -1)], 1)
-            tried = tried.clamp(0, families.largest_values[s])
-            score = families[s].log_base(tried)
-            for j in range(1, energy.order + 1):
-                score = score + natural[:, None, j - 1] * families[s].root(tried, j)
-            states[:, s] = tried.gather(1, score.argmax(1, keepdim=True))[:, 0]
-        if torch.equal(before, states):
-            break
-    return torch.cat([states, seen])
 
 
 _SAMPLE_TEMPERATURES = 100  # of the path that leads draws to the model

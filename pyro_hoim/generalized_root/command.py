@@ -386,21 +386,6 @@ class _LearnPlan(_RootPlan):
         return ALL_TRAIN
 
 
-def plan_roots(asked: Asked) -> _RootPlan:
-    """Options checked against each other."""
-    rate = parse_rate(asked[RATE.name])
-    if asked.verb == "learn":
-        others = {one.name: one.unset for one in ROOT_OPTIONS if one.name not in _OF_LEARN}
-        asked = replace(asked, values={**asked.values, **others, "full": False})
-        l1 = parse_l1(asked["l1"] or (_several(L1S),))
-        return _LearnPlan(asked, FamilyWords.parse(asked["family"], asked["maximum"], AUTO), l1, rate)
-    if asked.source is None:
-        raise unexpected(
-            option("model", "grm"), "a FILE of counts or numbers, or classic3", received="none", code="conflict"
-        )
-    return _RootPlan(asked, FamilyWords.parse(asked["family"], asked["maximum"]), parse_l1(asked["l1"]), rate)
-
-
 def parse_rate(words: str) -> float | None:
     """A false discovery rate, None for ``none``."""
     if words == "none":
@@ -472,7 +457,18 @@ class RootFamily(Family):
 
     @override
     def fit(self, asked: Asked) -> Plan:
-        return plan_roots(asked)
+        # Options checked against each other.
+        rate = parse_rate(asked[RATE.name])
+        if asked.verb == "learn":
+            others = {one.name: one.unset for one in ROOT_OPTIONS if one.name not in _OF_LEARN}
+            asked = replace(asked, values={**asked.values, **others, "full": False})
+            l1 = parse_l1(asked["l1"] or (_several(L1S),))
+            return _LearnPlan(asked, FamilyWords.parse(asked["family"], asked["maximum"], AUTO), l1, rate)
+        if asked.source is None:
+            raise unexpected(
+                option("model", "grm"), "a FILE of counts or numbers, or classic3", received="none", code="conflict"
+            )
+        return _RootPlan(asked, FamilyWords.parse(asked["family"], asked["maximum"]), parse_l1(asked["l1"]), rate)
 
     @override
     def estimate(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -580,7 +576,17 @@ class RootFamily(Family):
     def draw(self, question: Question) -> Answer:
         """Rows given some columns: exact where the model allows, else by one Gibbs chain a row."""
         model = model_of(question)
-        _check_evidence(question["given"], question.stored.model)
+        file: RootFile = question.stored.model
+        # Values that the family of their column does not take.
+        for name, value in question["given"].items():
+            family = file.column_families[file.domain.index(name)]
+            low, high = (-math.inf, math.inf) if family.name == "gaussian" else (0.0, family.largest_value)
+            is_whole = not family.is_discrete or value == math.floor(value)
+            if not math.isfinite(value) or not low <= value <= high or not is_whole:
+                expected = "a finite number" if math.isinf(low) else "a number from 0"
+                if family.is_discrete:
+                    expected = "a whole number from 0" + (f" to {high:.0f}" if math.isfinite(high) else "")
+                raise out_of_range("given", f"{expected} for {name!r}", received=f"{value:g}")
         try:
             with drawn_rows(question, "gibbs") as advance:
                 drawn = draw_roots(
@@ -782,20 +788,6 @@ def model_of(question: Question) -> RootModel:
     """The model with the columns that are no part of it."""
     file: RootFile = question.stored.model
     return RootModel.from_file(file)
-
-
-def _check_evidence(values: Mapping[str, float], file: RootFile) -> None:
-    """Refuse values that the family of their column does not take."""
-    families, domain = file.column_families, file.domain
-    for name, value in values.items():
-        family = families[domain.index(name)]
-        low, high = (-math.inf, math.inf) if family.name == "gaussian" else (0.0, family.largest_value)
-        is_whole = not family.is_discrete or value == math.floor(value)
-        if not math.isfinite(value) or not low <= value <= high or not is_whole:
-            expected = "a finite number" if math.isinf(low) else "a number from 0"
-            if family.is_discrete:
-                expected = "a whole number from 0" + (f" to {high:.0f}" if math.isfinite(high) else "")
-            raise out_of_range("given", f"{expected} for {name!r}", received=f"{value:g}")
 
 
 def _describe(prediction: RootPrediction, rows: int) -> list[str]:

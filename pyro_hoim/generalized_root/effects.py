@@ -235,7 +235,17 @@ class RootEffects:
         if self.errors.covariance is None:
             notes.append(f"no standard errors: {self.errors.reason}")
         else:
-            self._add_errors(frame, weights[order], notes, level)
+            # Errors, z and intervals of sums of coefficients, beside their estimates.
+            values, errors = self.errors.of(weights[order])
+            low, high = limits(frame["estimate"].to_numpy(dtype=float), values, errors, level)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                frame["std_error"], frame["z"] = errors, values / errors
+            frame["lower"], frame["upper"] = low, high
+            if _is_shrunk(frame["estimate"].to_numpy(dtype=float), values, errors):
+                frame["unpenalised"] = values
+                notes.append(_UNPENALISED)
+            notes.append(SELECTED)
+            notes += _lost("coefficient", errors)
         notes += [line for one in dispersion_sentences(self.dispersion) for line in textwrap.wrap(one, _WIDTH)]
         frame.attrs |= {"notes": [*notes, *self.strongest_effects(level)], "hidden": ["unpenalised"]}
         return frame
@@ -254,19 +264,6 @@ class RootEffects:
         left_out = len(sentences) - _SENTENCES
         more = [f"effects() has those of {plural(left_out, 'other pair')} of columns"] if left_out > 0 else []
         return [f"clearest effects of a change of one column, {WHERE}", *sentences[:_SENTENCES], *more]
-
-    def _add_errors(self, frame: pd.DataFrame, weights: Any, notes: list[str], level: float) -> None:
-        """Errors, z and intervals of sums of coefficients, beside their estimates."""
-        values, errors = self.errors.of(weights)
-        low, high = limits(frame["estimate"].to_numpy(dtype=float), values, errors, level)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            frame["std_error"], frame["z"] = errors, values / errors
-        frame["lower"], frame["upper"] = low, high
-        if _is_shrunk(frame["estimate"].to_numpy(dtype=float), values, errors):
-            frame["unpenalised"] = values
-            notes.append(_UNPENALISED)
-        notes.append(SELECTED)
-        notes += _lost("coefficient", errors)
 
     # Odds ratios.
 

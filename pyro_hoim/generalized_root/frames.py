@@ -771,22 +771,17 @@ def _check_support(name: str, family: NodeFamily, numbers: NDArray[np.float64]) 
     try:
         family.check_values(values, f"column {name!r}")
     except InputError as error:
-        row = _first_wrong(family, values)
+        # The first row whose value is refused, by halves.
+        row, stop = 0, len(values)
+        while stop - row > 1:
+            middle = (row + stop) // 2
+            try:
+                family.check_values(values[row:middle], "values")
+                row = middle
+            except InputError:
+                stop = middle
         received = f"{numbers[row]:g}"
         raise error.replace(argument=f"{row_position(row)}, column {name!r}", received=received) from None
-
-
-def _first_wrong(family: NodeFamily, values: torch.Tensor) -> int:
-    """The first row whose value a family refuses, by halves."""
-    start, stop = 0, len(values)
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        try:
-            family.check_values(values[start:middle], "values")
-            start = middle
-        except InputError:
-            stop = middle
-    return start
 
 
 def _rounded(mean: float, spread: float) -> float:

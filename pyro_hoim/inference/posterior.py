@@ -218,7 +218,21 @@ def sample_posterior(
             model = partial(log_linear_model, hypergraph, law, counts, total, backend)
         make = partial(PotentialNUTS, potential=known_potential(hypergraph, law, counts, total, backend))
         if metric == "laplace":
-            mode, covariance = _laplace(hypergraph, law, counts, total, backend)
+            if isinstance(law, DiaconisYlvisaker):
+                posterior = law.posterior(counts, total)
+                mode = posterior.mode.double()
+                curvature = float(posterior.prior_sample_size) * fisher_information(hypergraph, mode, backend)
+            else:
+                normal = law.base_dist
+                precision = normal.scale.double().reciprocal().square()
+                mode = normal.loc.double()
+                curvature = torch.diag(precision)
+                if total > 0:
+                    mode = solve_natural_parameters(
+                        hypergraph, counts / total, backend, precision=precision / total, centre=normal.loc
+                    )
+                    curvature = curvature + total * fisher_information(hypergraph, mode, backend)
+            covariance = torch.linalg.inv(curvature) if curvature.numel() else curvature
             kernel = make(model, full_mass=True, adapt_mass_matrix=False, **settings.options)
             kernel.mass_matrix_adapter = FixedMassMatrix(covariance)
             noise = torch.randn(settings.num_chains, len(mode), dtype=torch.float64)
@@ -245,27 +259,6 @@ class _SequentialMCMC(MCMC):
         self._diagnostics = [None] * self.num_chains
         self.sampler.num_chains = self.num_chains
         self.sampler.initial_params = start
-
-
-def _laplace(
-    hypergraph: InteractionHypergraph, prior: Any, counts: torch.Tensor, total: float, partition: PartitionBackend
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Posterior mode (P,) and inverse curvature (P, P) there, float64."""
-    if isinstance(prior, DiaconisYlvisaker):
-        posterior = prior.posterior(counts, total)
-        mode = posterior.mode.double()
-        curvature = float(posterior.prior_sample_size) * fisher_information(hypergraph, mode, partition)
-    else:
-        normal = prior.base_dist
-        precision = normal.scale.double().reciprocal().square()
-        mode = normal.loc.double()
-        curvature = torch.diag(precision)
-        if total > 0:
-            mode = solve_natural_parameters(
-                hypergraph, counts / total, partition, precision=precision / total, centre=normal.loc
-            )
-            curvature = curvature + total * fisher_information(hypergraph, mode, partition)
-    return mode, torch.linalg.inv(curvature) if curvature.numel() else curvature
 
 
 def prior_of(hypergraph: InteractionHypergraph, prior: Any) -> Any:

@@ -229,23 +229,7 @@ def predictive_check(
         check_choice(discrepancy, ("deviance", "pearson"), "discrepancy")
     named: dict[str, Discrepancy] = {"deviance": _deviance, "pearson": _pearson}
     function = named[discrepancy] if isinstance(discrepancy, str) else discrepancy
-    # Both discrepancies are from the expectation under the same draw.
-    counts = _observed_counts(replicates, observed).expand_as(replicates.counts)
-    seen = function(counts, replicates.expected)
-    simulated = function(replicates.counts, replicates.expected)
-    for value in (seen, simulated):
-        if value.shape != replicates.counts.shape[:1]:
-            expected = f"one value per draw, shape {tuple(replicates.counts.shape[:1])}"
-            raise unexpected("discrepancy", expected, received=tuple(value.shape), code="wrong-shape")
-    # Values that agree up to rounding are ties.
-    gap = simulated - seen
-    is_tie = gap.abs() <= 1e-9 * (1 + seen.abs())
-    p_value = float(torch.where(is_tie, 0.5, (gap > 0).double()).mean())
-    return PredictiveCheck(seen, simulated, p_value, math.sqrt(p_value * (1 - p_value) / len(seen)))
-
-
-def _observed_counts(replicates: Replicates, observed: DataLike | torch.Tensor) -> torch.Tensor:
-    """Counts of the observed data in the replicates' layout, (size,)."""
+    # Counts of the observed data in the replicates' layout, (size,).
     size = replicates.counts.shape[-1]
     if is_frame(observed):
         observed = as_observations(observed, domain=replicates.hypergraph.domain, argument="observed")
@@ -269,4 +253,16 @@ def _observed_counts(replicates: Replicates, observed: DataLike | torch.Tensor) 
     if abs(total - replicates.total_count) > 1e-6 * replicates.total_count and size:
         problem = f"it has {total:g} rows, the replicates have {replicates.total_count} each"
         raise refused("observed", problem, code="other-domain")
-    return counts.to(replicates.counts)
+    # Both discrepancies are from the expectation under the same draw.
+    counts = counts.to(replicates.counts).expand_as(replicates.counts)
+    seen = function(counts, replicates.expected)
+    simulated = function(replicates.counts, replicates.expected)
+    for value in (seen, simulated):
+        if value.shape != replicates.counts.shape[:1]:
+            expected = f"one value per draw, shape {tuple(replicates.counts.shape[:1])}"
+            raise unexpected("discrepancy", expected, received=tuple(value.shape), code="wrong-shape")
+    # Values that agree up to rounding are ties.
+    gap = simulated - seen
+    is_tie = gap.abs() <= 1e-9 * (1 + seen.abs())
+    p_value = float(torch.where(is_tie, 0.5, (gap > 0).double()).mean())
+    return PredictiveCheck(seen, simulated, p_value, math.sqrt(p_value * (1 - p_value) / len(seen)))

@@ -177,7 +177,22 @@ def to_arviz(
     check_names(groups, list(Groups.__annotations__), "to_arviz", noun="group")
     engine = choose_backend(backend)
     if isinstance(posterior, Structures):
-        draws, names, hypergraph, constants = _of_structures(posterior, num_chains, names, hypergraph)
+        # Draws of indicators, and theta where it is not too large; they are those of temperature 1.
+        chains, prior = posterior.chains(num_chains), posterior.structure_prior
+        sites = {"inclusion": to_array(chains.gamma).astype(np.int64)}
+        if chains.theta is not None:
+            sites["theta"] = to_array(chains.theta)
+            hypergraph = prior.largest if hypergraph is None else hypergraph
+        constants: dict[str, np.ndarray] = {}
+        with suppress(IntractableError):  # a sum over a space that is not listed
+            constants["prior_inclusion"] = to_array(prior.marginal_inclusion)
+        log_evidence = to_array(chains.log_evidence)
+        stats = {"log_evidence": log_evidence, "temperature": np.ones_like(log_evidence)}
+        about = {"status": posterior.status, "independent_draws": chains.is_independent}
+        dims = {name: [INTERACTION_DIM] for name in ("inclusion", "prior_inclusion")}
+        coords = {INTERACTION_DIM: [":".join(edge) for edge in prior.space.candidates]}
+        names = replace(names, dims={**dims, **names.dims}, coords={**coords, **names.coords})
+        draws = Draws(sites, stats, about)
         groups["constant_data"] = {**constants, **(groups.get("constant_data") or {})}
     elif posterior is None:
         draws = Draws({})
@@ -297,30 +312,6 @@ def _without_slashes(names: Iterable[str], taken: Collection[str] = ()) -> dict[
         used.add(stored)
         renamed[name] = stored
     return renamed
-
-
-def _of_structures(
-    posterior: Structures, num_chains: int | None, names: ArvizNames, hypergraph: InteractionHypergraph | None
-) -> tuple[Draws, ArvizNames, InteractionHypergraph | None, Mapping[str, np.ndarray]]:
-    """Draws of a posterior over structure, their names, the collection that names theta, and constants.
-
-    Draws are indicators, and theta where it is not too large; they are those of temperature 1.
-    """
-    chains, prior = posterior.chains(num_chains), posterior.structure_prior
-    sites = {"inclusion": to_array(chains.gamma).astype(np.int64)}
-    if chains.theta is not None:
-        sites["theta"] = to_array(chains.theta)
-        hypergraph = prior.largest if hypergraph is None else hypergraph
-    constants: dict[str, np.ndarray] = {}
-    with suppress(IntractableError):  # a sum over a space that is not listed
-        constants["prior_inclusion"] = to_array(prior.marginal_inclusion)
-    log_evidence = to_array(chains.log_evidence)
-    stats = {"log_evidence": log_evidence, "temperature": np.ones_like(log_evidence)}
-    about = {"status": posterior.status, "independent_draws": chains.is_independent}
-    dims = {name: [INTERACTION_DIM] for name in ("inclusion", "prior_inclusion")}
-    coords = {INTERACTION_DIM: [":".join(edge) for edge in prior.space.candidates]}
-    names = replace(names, dims={**dims, **names.dims}, coords={**coords, **names.coords})
-    return Draws(sites, stats, about), names, hypergraph, constants
 
 
 def _name_theta(

@@ -69,9 +69,25 @@ def read_draws(source: Any, *, num_chains: int | None = None, integer_sites: Ite
     _check_lead(arrays)
     arrays = restore_integers(arrays, integer_sites)
     first = next(iter(arrays.values()), None)
-    chains = getattr(source, "num_chains", 1) if first is None else first.shape[0]
-    draws = getattr(source, "num_samples", 0) if first is None else first.shape[1]
-    stats, attributes = _sample_stats(source, int(chains), int(draws))
+    chains = int(getattr(source, "num_chains", 1) if first is None else first.shape[0])
+    draws = int(getattr(source, "num_samples", 0) if first is None else first.shape[1])
+    # Statistics by draw and figures by chain from the diagnostics of the run, whatever they hold.
+    per_chain = _chain_diagnostics(source, chains)
+    stats = draw_statistics(per_chain, draws)
+    attributes: dict[str, Any] = {}
+    for name in per_chain[0] if per_chain else ():
+        values = [float(v) for chain in per_chain if isinstance(v := chain.get(name), int | float)]
+        if len(values) == len(per_chain):
+            attributes["chain_" + str(name).replace(" ", "_")] = values
+    # Counts and truth values are not floating.
+    for name in ("tree_depth", "n_steps"):
+        if name in stats:
+            stats[name] = stats[name].astype(np.int64)
+    if "reached_max_treedepth" in stats:
+        stats["reached_max_treedepth"] = stats["reached_max_treedepth"].astype(bool)
+    step_size = getattr(getattr(source, "kernel", None), "step_size", None)
+    if chains == 1 and "step_size" not in stats and isinstance(step_size, int | float):
+        stats["step_size"] = np.full((1, draws), float(step_size))
     if repaired:
         attributes["repaired_save_params"] = repaired
     return Draws(arrays, stats, attributes)
@@ -184,28 +200,6 @@ def _repair_save_params(source: Any, samples: dict[str, Any]) -> tuple[dict[str,
         result[name] = transforms[name].inv(value) if name in transforms else value
         start += size
     return result, order
-
-
-def _sample_stats(source: Any, chains: int, draws: int) -> tuple[Arrays, dict[str, Any]]:
-    """Per-draw statistics and per-chain figures from the diagnostics of a run, whatever they hold."""
-    # By draw, by chain, and of the run.
-    per_chain = _chain_diagnostics(source, chains)
-    stats = draw_statistics(per_chain, draws)
-    attributes: dict[str, Any] = {}
-    for name in per_chain[0] if per_chain else ():
-        values = [float(v) for chain in per_chain if isinstance(v := chain.get(name), int | float)]
-        if len(values) == len(per_chain):
-            attributes["chain_" + str(name).replace(" ", "_")] = values
-    # Counts and truth values are not floating.
-    for name in ("tree_depth", "n_steps"):
-        if name in stats:
-            stats[name] = stats[name].astype(np.int64)
-    if "reached_max_treedepth" in stats:
-        stats["reached_max_treedepth"] = stats["reached_max_treedepth"].astype(bool)
-    step_size = getattr(getattr(source, "kernel", None), "step_size", None)
-    if chains == 1 and "step_size" not in stats and isinstance(step_size, int | float):
-        stats["step_size"] = np.full((1, draws), float(step_size))
-    return stats, attributes
 
 
 def _chain_diagnostics(source: Any, chains: int) -> list[Mapping[str, Any]]:

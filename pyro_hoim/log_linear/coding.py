@@ -67,17 +67,6 @@ class Block(NamedTuple):
     outputs: Array
 
 
-def edge_blocks(hypergraph: InteractionHypergraph, inputs: Layout, outputs: Layout) -> list[Block]:
-    """All hyperedges grouped by shape, with the positions of their entries in two layouts."""
-    groups: dict[tuple[int, ...], list[Edge]] = {}
-    for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True):
-        groups.setdefault(shape, []).append(edge)
-    return [
-        Block(shape, _positions(hypergraph, edges, shape, inputs), _positions(hypergraph, edges, shape, outputs))
-        for shape, edges in groups.items()
-    ]
-
-
 def _positions(hypergraph: InteractionHypergraph, edges: list[Edge], shape: tuple[int, ...], layout: Layout) -> Array:
     """Positions (num_edges, entries) of hyperedges of one shape in a layout."""
     if layout == "subsets":
@@ -557,7 +546,15 @@ class Parametrization:
         inputs, outputs, factor = _STEPS[name]
         num = graph.num_parameters
         sizes = {"terms": graph.num_terms, "parameters": num, "subsets": num + 1}
-        return KroneckerMap(edge_blocks(graph, inputs, outputs), factor, sizes[inputs], sizes[outputs])
+        # Hyperedges of one shape have one map.
+        groups: dict[tuple[int, ...], list[Edge]] = {}
+        for edge, shape in zip(graph.edges, graph.edge_shapes, strict=True):
+            groups.setdefault(shape, []).append(edge)
+        blocks = [
+            Block(shape, _positions(graph, edges, shape, inputs), _positions(graph, edges, shape, outputs))
+            for shape, edges in groups.items()
+        ]
+        return KroneckerMap(blocks, factor, sizes[inputs], sizes[outputs])
 
 
 def _mean_and_contrasts(n: int) -> np.ndarray:

@@ -399,12 +399,8 @@ def _by_chains(
     chains = row_chains(model, missing, codes, num_chains, gibbs, drawn_seed(generator))
     if how == "draws":
         return chains.states.reshape(len(codes), num_chains, -1).movedim(1, 0)
-    best = _best_states(model, chains, gibbs, len(codes))
-    return _ascend(model, best, list(model.domain.indices(missing))).unsqueeze(0)
-
-
-def _best_states(model: LogLinearEnergy, chains: GibbsChains, gibbs: ClampedGibbs, num_rows: int) -> torch.Tensor:
-    """State of least energy that the chains of every row visit, (num_rows, d)."""
+    # State of least energy that the chains of every row visit, (num_rows, d).
+    num_rows = len(codes)
     best = chains.states.clone()
     least = chains.energy.clone()
     for _ in range(gibbs.num_records):
@@ -414,7 +410,8 @@ def _best_states(model: LogLinearEnergy, chains: GibbsChains, gibbs: ClampedGibb
         least = torch.where(better, energy, least)
         best[better] = chains.states[better]
     chosen = least.reshape(num_rows, -1).argmin(1)
-    return best.reshape(num_rows, -1, len(model.domain))[torch.arange(num_rows), chosen]
+    best = best.reshape(num_rows, -1, len(model.domain))[torch.arange(num_rows), chosen]
+    return _ascend(model, best, list(model.domain.indices(missing))).unsqueeze(0)
 
 
 def _ascend(model: LogLinearEnergy, states: torch.Tensor, columns: list[int]) -> torch.Tensor:

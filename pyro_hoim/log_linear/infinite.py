@@ -170,7 +170,7 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
     where = result.hypergraph.parameter_slices[edge]
     estimates = free[known] @ result.theta[where]
     errors = torch.full_like(estimates, math.nan)
-    if has_cheap_covariance(result):
+    if not covariance_problem(result):
         with suppress(IntractableError, InputError):  # singular information, or a penalty that is not smooth
             matrix = result.covariance_of_kind(None)[where, where]
             errors = ((free[known] @ matrix) * free[known]).sum(1).clamp(min=0).sqrt()
@@ -186,11 +186,6 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
         std_error = error if math.isfinite(error) else None
         contrasts.append({"before": before, "after": after, "estimate": abs(estimate), "std_error": std_error})
     return sorted(contrasts, key=lambda contrast: -contrast["estimate"])
-
-
-def has_cheap_covariance(result: FitResult) -> bool:
-    """Whether large-sample intervals exist and are a matter of seconds."""
-    return not covariance_problem(result)
 
 
 def covariance_problem(result: FitResult) -> str:

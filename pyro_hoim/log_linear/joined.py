@@ -15,7 +15,7 @@ import torch
 
 from ..core.prediction import Imputation, Prediction, extend_rows
 from ..data.frames import DataLike
-from ..data.joined import ColumnGroup, JoinedColumns
+from ..data.joined import JoinedColumns
 from ..data.observations import Observations
 from .auto import Auto
 from .energy import LogLinearEnergy
@@ -38,7 +38,7 @@ class JoinedLaw:
     Example:
         >>> from dataclasses import replace
         >>> from pyro_hoim import Domain, InteractionHypergraph
-        >>> from pyro_hoim.data import BrokenLaw
+        >>> from pyro_hoim.data import BrokenLaw, ColumnGroup
         >>> columns = Domain.from_cardinalities({"k=a": 2, "k=b": 2})
         >>> group = ColumnGroup.exclusive(columns.names)
         >>> group = replace(group, broken=BrokenLaw(0.1, 8.0, ((0.5, 0.5), (0.5, 0.5))))
@@ -135,25 +135,22 @@ class JoinedLaw:
         log_probs = prediction.log_probs.masked_fill(log_factors.isneginf()[:, None], math.nan)
         is_exact = prediction.is_exact
         if group is not None:
-            log_probs = self._by_code(group, rows, target, log_probs)
+            # Log-probabilities of the codes of a column of a group, from those of its levels given the other variables.
+            cells = rows.codes[:, list(self.joined.domain.indices(group.columns))].numpy()
+            by = group.columns.index(target)
+            cells[:, by] = -1
+            patterns, of_row = np.unique(cells, axis=0, return_inverse=True)
+            of_row = of_row.reshape(-1)
+            agrees = torch.from_numpy(group.agrees(patterns)[of_row])
+            whole = log_probs.masked_fill(~agrees, -math.inf) + group.log_whole
+            code = torch.tensor(group.levels)[:, by]
+            sums = [whole[:, code == k].logsumexp(1) for k in range(self.joined.domain[target].cardinality)]
+            logs = torch.logaddexp(torch.stack(sums, 1), torch.from_numpy(group.log_broken(patterns, by)[of_row]))
+            log_probs = logs - logs.logsumexp(1, keepdim=True)
             is_exact = is_exact | (log_probs.isfinite().sum(1) == 1)
         error = prediction.std_error if group is None else torch.zeros_like(log_probs)
         error = error.masked_fill(~is_exact[:, None] & (group is not None), math.nan)
         return Prediction.of(rows, target, log_probs, error, is_exact & ~log_probs.isnan().any(1))
-
-    def _by_code(self, group: ColumnGroup, rows: Observations, target: str, of_level: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of the codes of a column of a group, from those of its levels given the other variables."""
-        cells = rows.codes[:, list(self.joined.domain.indices(group.columns))].numpy()
-        by = group.columns.index(target)
-        cells[:, by] = -1
-        patterns, of_row = np.unique(cells, axis=0, return_inverse=True)
-        of_row = of_row.reshape(-1)
-        agrees = torch.from_numpy(group.agrees(patterns)[of_row])
-        whole = of_level.masked_fill(~agrees, -math.inf) + group.log_whole
-        code = torch.tensor(group.levels)[:, by]
-        sums = [whole[:, code == k].logsumexp(1) for k in range(self.joined.domain[target].cardinality)]
-        logs = torch.logaddexp(torch.stack(sums, 1), torch.from_numpy(group.log_broken(patterns, by)[of_row]))
-        return logs - logs.logsumexp(1, keepdim=True)
 
     def impute(
         self,

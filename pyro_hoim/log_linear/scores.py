@@ -21,7 +21,7 @@ from .coding import parametrization
 from .energy import LogLinearEnergy, check_energy
 from .fitting.result import FitResult
 from .given import check_single, impossible_rows, predict, row_log_weights
-from .infinite import has_cheap_covariance, mark_infinite
+from .infinite import covariance_problem, mark_infinite
 
 _CELLS_PER_CALL = 2**20  # rows times interactions of pseudo-likelihoods that are computed at once
 
@@ -223,7 +223,7 @@ def coefficient_intervals(
     if draws is not None:
         tables = maps.to_tables(torch.as_tensor(draws, dtype=torch.float64))[:, index].numpy()
         centre, (lower, upper) = tables.mean(0), np.quantile(tables, [tail, 1 - tail], axis=0)
-    elif has_cheap_covariance(result):
+    elif not covariance_problem(result):
         try:
             units = torch.eye(result.hypergraph.num_parameters, dtype=torch.float64)
             error = result.contrast_errors(maps.to_tables(units).T[index]).numpy()

@@ -94,8 +94,15 @@ def circle_order(hypergraph: InteractionHypergraph, weights: Weights | None = No
         return names
     hint, what = "draw hypergraph.project(names) of fewer", "there are"
     check_size(len(names), _MOST_VARIABLES, "variables on the circle", "hypergraph", hint, what)
+    # Symmetric matrix of pair weights, larger sets shared out over their pairs.
+    bond = np.zeros((len(names), len(names)))
+    top = top_weight(list(strengths.values()))
+    for edge, members in zip(hypergraph.edges, hypergraph.edge_indices, strict=True):
+        if len(members) > 1:
+            share = _share(strengths[edge], top) / math.comb(len(members), 2)
+            for i, j in permutations(members, 2):
+                bond[i, j] += share
     # Paths grow by the strongest bond between two of their ends, turned where that helps.
-    bond = _bonds(hypergraph, strengths)
     paths = [[i] for i in range(len(names))]
     while len(paths) > 1:
         ends = np.array([(path[-1], path[0]) for path in paths])  # as a path ends, not turned and turned
@@ -113,19 +120,6 @@ def circle_order(hypergraph: InteractionHypergraph, weights: Weights | None = No
     if bond[0, turned[-1]] > bond[0, turned[1]]:
         turned = [turned[0], *turned[:0:-1]]
     return tuple(names[i] for i in turned)
-
-
-def _bonds(hypergraph: InteractionHypergraph, weights: Weights) -> np.ndarray:
-    """Symmetric matrix of pair weights, larger sets shared out over their pairs, (d, d)."""
-    size = len(hypergraph.domain)
-    bond = np.zeros((size, size))
-    top = top_weight(list(weights.values()))
-    for edge, members in zip(hypergraph.edges, hypergraph.edge_indices, strict=True):
-        if len(members) > 1:
-            share = _share(weights[edge], top) / math.comb(len(members), 2)
-            for i, j in permutations(members, 2):
-                bond[i, j] += share
-    return bond
 
 
 def plot_hypergraph(
@@ -188,7 +182,14 @@ def plot_hypergraph(
     strengths = edge_weights(hypergraph, weights)
     total = len(hypergraph.domain)
     if max_variables is not None and total > max_variables:
-        hypergraph, strengths = _heaviest(hypergraph, strengths, max_variables)
+        # The interactions among the variables of the heaviest, as long as these are few enough.
+        names = set[str]()
+        for edge in sorted((e for e in strengths if len(e) > 1 and strengths[e]), key=lambda e: -abs(strengths[e])):
+            if len(names.union(edge)) <= max_variables:
+                names.update(edge)
+        inside = {edge: weight for edge, weight in strengths.items() if names.issuperset(edge)}
+        domain = hypergraph.domain.project(name for name in hypergraph.domain.names if name in names)
+        hypergraph, strengths = InteractionHypergraph(domain, list(inside), hierarchical=False), inside
     points = circle_places(circle_order(hypergraph, strengths))
     # The strongest of each kind are drawn; the legend says how many are left out.
     heaviest = sorted((e for e in strengths if strengths[e]), key=lambda e: -abs(strengths[e]))
@@ -214,19 +215,6 @@ def plot_hypergraph(
         axes.set_title(wrapped(title, 60), color=INK, fontsize=12)
     legend_below(ax, axes, handles, key)
     return axes
-
-
-def _heaviest(
-    hypergraph: InteractionHypergraph, weights: Weights, most: int
-) -> tuple[InteractionHypergraph, dict[tuple[str, ...], float]]:
-    """The interactions among the variables of the heaviest, as long as these are few enough."""
-    names = set[str]()
-    for edge in sorted((e for e in weights if len(e) > 1 and weights[e]), key=lambda e: -abs(weights[e])):
-        if len(names.union(edge)) <= most:
-            names.update(edge)
-    inside = {edge: weight for edge, weight in weights.items() if names.issuperset(edge)}
-    domain = hypergraph.domain.project(name for name in hypergraph.domain.names if name in names)
-    return InteractionHypergraph(domain, list(inside), hierarchical=False), inside
 
 
 def circle_places(order: Sequence[str]) -> dict[str, np.ndarray]:

@@ -153,7 +153,13 @@ def plot_mosaic(
         raise wrong_shape("residuals", counts.shape, shown)
     tiles = mosaic_tiles(counts)
     labels, key = _labels(domain)
-    axes = axes_for(ax, *_mosaic_size(labels))
+    # Inches that hold a line of text for every label.
+    num = [len(each) for each in labels] + [1] * (_MOST - len(labels))
+    lines = [max(text.count("\n") + 1 for text in each) for each in labels] + [1] * (_MOST - len(labels))
+    reach = [_letters(each) * _LETTER for each in labels] + [0.0] * (_MOST - len(labels))
+    width = max(4.0, 1.3 * _LINE * max(num[0] * lines[0], num[0] * num[2] * lines[2])) + reach[1] + reach[3]
+    height = max(3.6, 1.3 * _LINE * max(num[1] * lines[1], num[1] * num[3] * lines[3])) + reach[0] + reach[2]
+    axes = axes_for(ax, width + 0.8, height + 0.6)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.set_axis_off()
@@ -172,16 +178,6 @@ def plot_mosaic(
     handles.append(Line2D([], [], color=FAINT, linewidth=1.2, label="no row"))
     legend_below(ax, axes, handles, key, title="Pearson residual")
     return axes
-
-
-def _mosaic_size(labels: Sequence[Sequence[str]]) -> tuple[float, float]:
-    """Inches that hold a line of text for every label."""
-    num = [len(held) for held in labels] + [1] * (_MOST - len(labels))
-    lines = [max(text.count("\n") + 1 for text in held) for held in labels] + [1] * (_MOST - len(labels))
-    reach = [_letters(held) * _LETTER for held in labels] + [0.0] * (_MOST - len(labels))
-    width = max(4.0, 1.3 * _LINE * max(num[0] * lines[0], num[0] * num[2] * lines[2])) + reach[1] + reach[3]
-    height = max(3.6, 1.3 * _LINE * max(num[1] * lines[1], num[1] * num[3] * lines[3])) + reach[0] + reach[2]
-    return width + 0.8, height + 0.6
 
 
 def _letters(texts: Sequence[str]) -> int:

@@ -93,7 +93,17 @@ def plot_pairs(
         finite = np.where(np.isfinite(values), values, np.nan)
         axes.imshow(finite, cmap=colours, norm=scale, interpolation="nearest", aspect="equal")
         _mark_cells(axes, values, limit)
-        _name_cells(axes, labels)
+        # Names beside rows and under columns, and white lines between cells.
+        size = len(labels)
+        axes.set_xticks(range(size), labels, rotation=90)
+        axes.set_yticks(range(size), labels)
+        axes.tick_params(length=0, colors=INK, labelsize=FONT)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.set_xticks(np.arange(-0.5, size), minor=True)
+        axes.set_yticks(np.arange(-0.5, size), minor=True)
+        axes.grid(which="minor", color="white", linewidth=0.8)
+        axes.tick_params(which="minor", length=0)
         axes.set_anchor("N")
         bar = axes.figure.colorbar(ScalarMappable(scale, colours), cax=axes.inset_axes((1.03, 0.1, 0.035, 0.8)))
         bar.set_label(label, color=INK, fontsize=FONT)
@@ -141,17 +151,3 @@ def _mark_cells(axes: Axes, values: np.ndarray, limit: float) -> None:
 def _infinite(value: float) -> dict[str, Any]:
     """How an infinite cell is filled."""
     return {"facecolor": ORANGE if value < 0 else BLUE, "edgecolor": "white", "hatch": "///", "linewidth": 0.0}
-
-
-def _name_cells(axes: Axes, labels: Sequence[str]) -> None:
-    """Names beside rows and under columns, and white lines between cells."""
-    size = len(labels)
-    axes.set_xticks(range(size), labels, rotation=90)
-    axes.set_yticks(range(size), labels)
-    axes.tick_params(length=0, colors=INK, labelsize=FONT)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_xticks(np.arange(-0.5, size), minor=True)
-    axes.set_yticks(np.arange(-0.5, size), minor=True)
-    axes.grid(which="minor", color="white", linewidth=0.8)
-    axes.tick_params(which="minor", length=0)

@@ -42,13 +42,6 @@ def _rows_text(rows: Mapping[str, float], has_weights: bool) -> str:
     return f"{', '.join(words[:-1])}{' and ' * (len(words) > 1)}{words[-1]} {noun}"
 
 
-def _subtitle(page: Page) -> str:
-    names = list(page.names)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    rows = _rows_text(page.rows, page.has_weights)
-    return f"{rows}{' of ' * bool(rows)}{plural(len(names), 'column')}: {', '.join(names[:_NAMED])}{more}"
-
-
 def slug(words: str) -> str:
     """Words as a part of an address or of a file's name; what stands in parentheses is left out.
 
@@ -119,13 +112,16 @@ def render_page(
     taken: set[str] = {"in-short", "what-limits-this", "how-this-was-made"}
     anchors = [_unique(slug(section.title), taken) for section in page.sections]
     by_section = {id(section): anchor for section, anchor in zip(page.sections, anchors, strict=True)}
+    names = list(page.names)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    rows = _rows_text(page.rows, page.has_weights)
     return _template().render(
         page=page,
         most=_LIMITS,
         anchors=anchors,
         anchor=lambda section: by_section[id(section)],
         grouped=_grouped,
-        subtitle=_subtitle(page),
+        subtitle=f"{rows}{' of ' * bool(rows)}{plural(len(names), 'column')}: {', '.join(names[:_NAMED])}{more}",
         shown=_shown,
         is_number=lambda cell: not isinstance(cell.value, str),
         drawn=lambda block: picture(block.drawing) if pictures is None else pictures[id(block)],

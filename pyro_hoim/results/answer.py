@@ -245,7 +245,9 @@ def odds_answer(
         known = "clearest" if effects else "strongest"
         first = f"In {where}, the model has {total}. {'These are' if len(best) > 1 else 'This is'} the {known}."
     # The strongest one by one, those that cannot be told, and those of which the rows show nothing.
-    references = _references(ratios)
+    references: dict[str, str] = {}
+    for ratio in ratios:
+        references |= {name: before for name, (_, before) in zip(ratio.names, ratio.steps or [], strict=False)}
     by = "a test of all levels" if confirmed_at is None else "their tests"
     endings = [f"Also beyond chance, by {by}: {_listed(others, 'and')}."] if others and is_tested else []
     endings += _absences(ratios, absent)
@@ -259,7 +261,16 @@ def odds_answer(
     limits = (caution,) if has_intervals else (f"The odds ratios have no intervals.{_why(table)}", caution)
     limits = (f"An effect is that with {WHERE}.", *limits) if effects else limits
     limits += (_CHOSEN,) if table.attrs.get("is_searched") else ()
-    return OddsAnswer(tuple(sentences[:most]), _picture([*clear, *unclear]), _section(table), limits)
+    # All odds ratios; those shown are never folded.
+    section = Section("Odds ratios")
+    heads = {"levels": "compared", "odds_ratio": "odds ratio", "lower": "lower", "upper": "upper", "p_value": "p"}
+    heads |= {"p_value_adjusted": "adjusted p", "term": "interaction"}
+    columns = [name for name in heads if name in table and table[name].notna().to_numpy().any()]
+    rows = [[_cell(name, row[name]) for name in columns] for row in table.to_dict("records")]
+    section.table([heads[name] for name in columns], rows, first=_SHOWN, further="Further odds ratios", brief=_SHOWN)
+    notes = [f"{note[0].upper()}{note[1:].rstrip('.')}." for note in table.attrs.get("notes", ())]
+    section.note(" ".join(notes))
+    return OddsAnswer(tuple(sentences[:most]), _picture([*clear, *unclear]), section, limits)
 
 
 def _absences(ratios: Sequence[Ratio], absent: Collection[tuple[str, str]]) -> list[str]:
@@ -338,14 +349,6 @@ def _numbers(row: Mapping[Any, Any]) -> tuple[float, ...]:
     return tuple(float(row.get(name, math.nan)) for name in ("odds_ratio", "lower", "upper", "p_value_adjusted"))
 
 
-def _references(ratios: Sequence[Ratio]) -> dict[str, str]:
-    """The reference level of every column."""
-    known: dict[str, str] = {}
-    for ratio in ratios:
-        known |= {name: before for name, (_, before) in zip(ratio.names, ratio.steps or [], strict=False)}
-    return known
-
-
 def _modifiers(ratio: Ratio, best: Sequence[Ratio], references: Mapping[str, str]) -> str:
     """At which levels of the columns that change it an odds ratio is."""
     larger = [other for other in best if set(ratio.names) < set(other.names)]
@@ -375,19 +378,6 @@ def _forest(ratios: Sequence[Ratio], legend: bool = True) -> Any:
     labels = [ratio.label(room) for ratio in ratios]
     options = {"reference": 1.0, "is_ratio": True, "beside": beside, "label": label, "legend": legend}
     return figure_of(plot_forest, labels, centre, lower, upper, **options)
-
-
-def _section(table: pd.DataFrame) -> Section:
-    """All odds ratios; those shown are never folded."""
-    section = Section("Odds ratios")
-    heads = {"levels": "compared", "odds_ratio": "odds ratio", "lower": "lower", "upper": "upper", "p_value": "p"}
-    heads |= {"p_value_adjusted": "adjusted p", "term": "interaction"}
-    columns = [name for name in heads if name in table and table[name].notna().to_numpy().any()]
-    rows = [[_cell(name, row[name]) for name in columns] for row in table.to_dict("records")]
-    section.table([heads[name] for name in columns], rows, first=_SHOWN, further="Further odds ratios", brief=_SHOWN)
-    notes = [f"{note[0].upper()}{note[1:].rstrip('.')}." for note in table.attrs.get("notes", ())]
-    section.note(" ".join(notes))
-    return section
 
 
 def _cell(name: str, value: Any) -> Cell:
@@ -423,7 +413,11 @@ def clearest_effects(table: pd.DataFrame, level: float) -> list[str]:
     for row in sorted(table.to_dict("records"), key=_clearness, reverse=True):
         pair = frozenset((row["response"], row["column"]))
         if pair not in clearest:
-            clearest[pair] = _sentence(row, level)
+            response = " ".join(filter(None, [shorten(row["response"]), shorten(row.get("levels", ""))]))
+            ends = f" ({level:.0%} interval {number(row['lower'])} to {number(row['upper'])})"
+            interval = ends if row["std_error"] > 0 else ""
+            change = f"{shorten(row['column'], 20)} from {row['before']} to {row['after']}"
+            clearest[pair] = f"{response}: {row['effect']} {number(row['estimate'])}{interval} for {change}"
     return list(clearest.values())
 
 
@@ -431,13 +425,3 @@ def _clearness(row: Mapping[Any, Any]) -> float:
     """How far an effect is from none, in standard errors where there are such."""
     size = row["estimate"] if row["effect"] == DIFFERENCE else math.log(max(row["estimate"], 1e-300))
     return abs(size) / row["std_error"] if row["std_error"] > 0 else abs(size) * 1e-9
-
-
-def _sentence(row: Mapping[Any, Any], level: float) -> str:
-    """An effect in words."""
-    response = " ".join(filter(None, [shorten(row["response"]), shorten(row.get("levels", ""))]))
-    interval = (
-        f" ({level:.0%} interval {number(row['lower'])} to {number(row['upper'])})" if row["std_error"] > 0 else ""
-    )
-    change = f"{shorten(row['column'], 20)} from {row['before']} to {row['after']}"
-    return f"{response}: {row['effect']} {number(row['estimate'])}{interval} for {change}"

@@ -128,16 +128,6 @@ def table_cells(
     return total, largest
 
 
-def neighbour_masks(hypergraph: InteractionHypergraph) -> list[int]:
-    """Bit masks of the variables that share an interaction with each variable."""
-    adjacency = [0] * len(hypergraph.domain)
-    for edge in hypergraph.edge_indices:
-        mask = sum(1 << v for v in edge)
-        for v in edge:
-            adjacency[v] |= mask & ~(1 << v)
-    return adjacency
-
-
 def elimination_order(
     hypergraph: InteractionHypergraph, keep: Iterable[str] = (), first: Iterable[str] = ()
 ) -> tuple[str, ...]:
@@ -160,7 +150,12 @@ def elimination_order(
     # The interaction graph as bit masks, without the variables that go first.
     size = len(hypergraph.domain)
     cards = hypergraph.domain.cardinalities
-    adjacency = neighbour_masks(hypergraph)
+    # Bit masks of the variables that share an interaction with each variable.
+    adjacency = [0] * size
+    for edge in hypergraph.edge_indices:
+        mask = sum(1 << v for v in edge)
+        for v in edge:
+            adjacency[v] |= mask & ~(1 << v)
     rest = list(adjacency)
     for v in leading:
         _eliminate(rest, v)

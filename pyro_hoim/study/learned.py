@@ -278,7 +278,27 @@ def analyse_learned(
     rows = [parts[name] for name in (("train", "validation") if learned.refit else ("train",)) if name in parts]
     fitted = _together([part for part in rows if part is not None])
     number = _num_identified(model, fitted)
-    interactions = _valued(model, seed)
+    # The learned sets of two variables or more; the strongest are valued, the others follow by strength.
+    energy = model.energy
+    present = set(model.hypergraph.edges)
+    rows = [row for row in interaction_table(energy) if len(row["edge"]) > 1 and tuple(row["edge"]) in present]
+    # Valuing takes a fit or draws each, so weak ones go without.
+    wanted = [tuple(row["edge"]) for row in rows[:_VALUED]]
+    values = removal_values(energy, wanted, num_samples=_SAMPLES, seed=seed) if wanted else []
+    by_edge: dict[tuple[str, ...], RemovalValue] = dict(zip(wanted, values, strict=True))
+    lines: list[dict[str, Any]] = [
+        {
+            "edge": list(row["edge"]),
+            "strength": row["value"],
+            "coefficient": row["coefficient"],
+            "levels": row["levels"],
+            "ridge": model.ridge.strength(row["edge"]),
+            "removal": by_edge.get(tuple(row["edge"])),
+        }
+        for row in rows
+    ]
+    valued, rest = lines[: len(wanted)], lines[len(wanted) :]
+    interactions = (*sorted(valued, key=lambda line: -line["removal"].value), *rest)
     judged = [(name, part) for name in PARTS if (part := parts.get(name)) is not None and part.total_count > 0]
     pairs = [(line["edge"][0], line["edge"][1]) for line in interactions if len(line["edge"]) == 2]
     return LearnedAnalysis(
@@ -324,30 +344,6 @@ def _predictive(richer: LearnResult, structure: LearnResult, rows: Observations,
         mean,
         error,
     )
-
-
-def _valued(learned: LearnResult, seed: int) -> tuple[dict[str, Any], ...]:
-    """The learned sets of two variables or more; the strongest are valued, the others follow by strength."""
-    energy = learned.energy
-    present = set(learned.hypergraph.edges)
-    rows = [row for row in interaction_table(energy) if len(row["edge"]) > 1 and tuple(row["edge"]) in present]
-    # Valuing takes a fit or draws each, so weak ones go without.
-    wanted = [tuple(row["edge"]) for row in rows[:_VALUED]]
-    values = removal_values(energy, wanted, num_samples=_SAMPLES, seed=seed) if wanted else []
-    by_edge: dict[tuple[str, ...], RemovalValue] = dict(zip(wanted, values, strict=True))
-    lines = [
-        {
-            "edge": list(row["edge"]),
-            "strength": row["value"],
-            "coefficient": row["coefficient"],
-            "levels": row["levels"],
-            "ridge": learned.ridge.strength(row["edge"]),
-            "removal": by_edge.get(tuple(row["edge"])),
-        }
-        for row in rows
-    ]
-    valued, rest = lines[: len(wanted)], lines[len(wanted) :]
-    return (*sorted(valued, key=lambda line: -line["removal"].value), *rest)
 
 
 # What a report says of a learned structure: which interactions held-out rows confirm, and what the rejected cost.

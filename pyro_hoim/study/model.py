@@ -32,7 +32,7 @@ from ..log_linear.fitting.result import FitResult
 from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit, term_tests
 from ..log_linear.goodness.p_values import SMALLER
 from ..log_linear.goodness.summary import fit_summary
-from ..log_linear.infinite import DECLARED, has_cheap_covariance
+from ..log_linear.infinite import DECLARED, covariance_problem
 from ..log_linear.scores import CoefficientInterval
 from ..plots.drawing import FONT, INK, KINDS, WIDTH, figure_of, plain_axes
 from ..plots.fitted import LARGE
@@ -84,7 +84,7 @@ def uncertainty(
     fit: FitResult, interactions: Sequence[dict[str, Any]], level: float, method: TestMethod
 ) -> Uncertainty | None:
     """Standard errors, intervals and tests of a fit; None where it has none, or they would take minutes."""
-    if not has_cheap_covariance(fit):
+    if covariance_problem(fit):
         return None
     frame = fit_summary(fit, level=level)
     if "std_error" not in frame:  # a penalty that is not smooth, singular information

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -257,27 +257,6 @@ def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: Pos
     return hashlib.sha256(text.encode() + rows.codes.numpy().tobytes() + rows.counts.numpy().tobytes()).hexdigest()
 
 
-def _chains_found(
-    files: Sequence[RunFile | None], digests: Sequence[str], hypergraph: InteractionHypergraph, num_draws: int
-) -> dict[int, Chain]:
-    """Finished chains by number; a damaged file, or one of other data or settings, is refused."""
-    chains: dict[int, Chain] = {}
-    for number, (file, digest) in enumerate(zip(files, digests, strict=True)):
-        chain = None if file is None else file.start({"kind": "posterior chain", _DIGEST: digest})
-        if file is not None and chain is not None:
-            with file.taking_up():
-                first = next(iter(chains.values()), chain)
-                wanted: dict[str, tuple[object, ...]] = {
-                    name: (tensor.dtype, num_draws) for name, tensor in first.items()
-                }
-                wanted["theta"] = (torch.float64, num_draws, hypergraph.num_parameters)
-                check_arrays(chain, wanted)
-                if not bool(chain["theta"].isfinite().all()):
-                    raise ValueError("theta is not finite")
-                chains[number] = chain
-    return chains
-
-
 def _replicates(
     hypergraph: InteractionHypergraph,
     theta: torch.Tensor,
@@ -347,7 +326,21 @@ def run_posterior(
         None if folder is None else folder / f"{file_stem(name)}-chain-{c}.safetensors" for c in range(len(digests))
     ]
     files = [None if path is None else RunFile(path, run.resume) for path in paths]
-    stored = _chains_found(files, digests, hypergraph, settings.num_draws)
+    # Finished chains by number; a damaged file, or one of other data or settings, is refused.
+    stored: dict[int, Chain] = {}
+    for number, (file, digest) in enumerate(zip(files, digests, strict=True)):
+        chain = None if file is None else file.start({"kind": "posterior chain", _DIGEST: digest})
+        if file is not None and chain is not None:
+            with file.taking_up():
+                first = next(iter(stored.values()), chain)
+                wanted: dict[str, tuple[object, ...]] = {
+                    name: (tensor.dtype, settings.num_draws) for name, tensor in first.items()
+                }
+                wanted["theta"] = (torch.float64, settings.num_draws, hypergraph.num_parameters)
+                check_arrays(chain, wanted)
+                if not bool(chain["theta"].isfinite().all()):
+                    raise ValueError("theta is not finite")
+                stored[number] = chain
     missing = {number: seed + number for number in range(settings.num_chains) if number not in stored}
     with closing(draw_chains(hypergraph, data, settings, missing, run.progress)) as drawn:
         for number, chain in drawn:

@@ -210,7 +210,8 @@ def find_structures(
     numbers = dict(enumerate(range(settings.num_chains)))
     with closing(in_processes(draw, numbers, jobs, run.progress)) as results:
         drawn = dict(results)
-    return posterior_of(_evidence_of_rows(rows, prior, law, seed), law, [drawn[k] for k in numbers], None), "chains"
+    evidence = StructureEvidence(rows, law.space, prior, seed=seed)
+    return posterior_of(evidence, law, [drawn[k] for k in numbers], None), "chains"
 
 
 def _files(run: RunOptions, num: int) -> list[Path | None]:
@@ -219,10 +220,6 @@ def _files(run: RunOptions, num: int) -> list[Path | None]:
         return [None] * num
     path = Path(run.checkpoint).absolute()  # a process may have another working directory
     return [path.with_name(f"{path.stem}-chain-{k}{path.suffix}") for k in range(num)]
-
-
-def _evidence_of_rows(rows: Observations, prior: Prior, law: StructurePrior, seed: int) -> StructureEvidence:
-    return StructureEvidence(rows, law.space, prior, seed=seed)
 
 
 def _own_chain(
@@ -236,8 +233,8 @@ def _own_chain(
     number: int,
 ) -> list[int]:
     """The draws of one chain, in a process of its own."""
-    run = RunOptions(files[number], resume)
-    return sample_chain(_evidence_of_rows(rows, prior, law, seed), law, settings, number, seed=seed, run=run)
+    evidence = StructureEvidence(rows, law.space, prior, seed=seed)
+    return sample_chain(evidence, law, settings, number, seed=seed, run=RunOptions(files[number], resume))
 
 
 def record_structures(
@@ -374,14 +371,6 @@ def structure_sentence(record: StructureRecord) -> str:
     return f"{num} more probable than not: {listed(shown, 3, 2 * _LABEL)}."
 
 
-def _most_probable(record: StructureRecord) -> str:
-    """The most probable collection."""
-    top, num = record.rivals[0], plural(record.posterior.num_structures, "model")
-    met = "" if record.route == "list" else " that the draws met"
-    name, chance = shorten(top.name, 2 * _LABEL), _chance(top.probability)
-    return f"Of {num}{met} the most probable is {name}, with probability {chance}."
-
-
 def _chance(probability: float) -> str:
     """A probability, never rounded to certainty."""
     return "above 0.999" if 0.9995 <= probability < 1 else number(probability)
@@ -438,7 +427,10 @@ def _ranked(record: StructureRecord) -> list[tuple[Edge, float]]:
 
 def _interactions(record: StructureRecord) -> Section:
     section = Section("Which interactions exist")
-    section.text(_most_probable(record), brief=True)
+    top, num = record.rivals[0], plural(record.posterior.num_structures, "model")
+    met = "" if record.route == "list" else " that the draws met"
+    name, chance = shorten(top.name, 2 * _LABEL), _chance(top.probability)
+    section.text(f"Of {num}{met} the most probable is {name}, with probability {chance}.", brief=True)
     section.note(f"{_ROUTES[record.route]} Prior: {record.prior}. Evidence: {_evidence(record)}.", brief=True)
     space, inclusion = record.posterior.structure_prior.space, record.posterior.inclusion
     # Pictures leave out what the rows all but exclude.

@@ -207,7 +207,11 @@ def _run(ctx: click.Context, verb: str, family: Family) -> None:
         check_names(targets, table.rows.domain.names, "target", noun="column")
         check_unique(targets, "target")
     fractions = plan.split(table) if asked.split is None else asked.split
-    parts = _split_rows(table.rows, fractions, seed)
+    parts = dict(zip(["train", "validation", "test"], table.rows.split(fractions, seed), strict=True))
+    for (part, rows), fraction in zip(parts.items(), fractions, strict=True):
+        if fraction and not rows.total_count > 0:
+            problem = f"no row of {table.rows.total_count:g} falls in the {part} part"
+            raise refused("--split", problem, "use a larger fraction or more rows", code="empty")
     say_notes(read.notes)
     table.warn()
     # From here on an interrupted run can be continued.
@@ -233,7 +237,10 @@ def _run(ctx: click.Context, verb: str, family: Family) -> None:
         page, files = study.page(), study.save(run.folder)
         accuracies = _accuracies(run.folder, targets if len(targets) > 1 else (), parts)
         if accuracies:
-            page = replace(page, sections=[*page.sections, _accuracy_section(accuracies, page.has_weights)])
+            section = Section("Prediction of several columns")
+            for of_parts in accuracies.values():
+                section.accuracy_table(of_parts, page.has_weights)
+            page = replace(page, sections=[*page.sections, section])
         # The page, and last fit.json, whose absence says that a run was not completed.
         made = provenance(
             table.rows,
@@ -361,14 +368,6 @@ def _accuracies(
     return by_column
 
 
-def _accuracy_section(accuracies: Mapping[str, Mapping[str, Any]], has_weights: bool) -> Section:
-    """How well several columns are predicted."""
-    section = Section("Prediction of several columns")
-    for parts in accuracies.values():
-        section.accuracy_table(parts, has_weights)
-    return section
-
-
 def _parse_split(text: str) -> Fractions:
     """``--split``: three non-negative fractions that sum to one."""
     try:
@@ -378,19 +377,6 @@ def _parse_split(text: str) -> Fractions:
     if len(parts) != 3 or not all(0 <= p <= 1 for p in parts) or abs(sum(parts) - 1) > 1e-9 or parts[0] == 0:
         raise unexpected("--split", "three fractions from 0 to 1 that sum to 1, the first above 0", text)
     return parts[0], parts[1], parts[2]
-
-
-def _split_rows(
-    data: Observations | CountTable, fractions: Fractions, seed: int
-) -> dict[str, Observations | CountTable]:
-    """The three parts."""
-    names = ["train", "validation", "test"]
-    parts = dict(zip(names, data.split(fractions, seed), strict=True))
-    for (part, rows), fraction in zip(parts.items(), fractions, strict=True):
-        if fraction and not rows.total_count > 0:
-            problem = f"no row of {data.total_count:g} falls in the {part} part"
-            raise refused("--split", problem, "use a larger fraction or more rows", code="empty")
-    return parts
 
 
 def _summary(study: Study[Any], facts: Mapping[str, Any], run: Session, seed: int) -> dict[str, Any]:

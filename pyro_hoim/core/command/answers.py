@@ -271,7 +271,19 @@ def log_z_of(
             wanted = " or ".join(option("method", choice) for choice in there)
             raise conflict(name, f"belongs to {wanted}, received {option('method', method)}")
     if method == "bounds":
-        return _bounded(question, energy, bounds)
+        # Log Z between bounds, as the options describe.
+        limit = seconds(question["time_limit"])
+        backend = bounds(
+            **log_z_budgets(question), time_limit=limit, seed=question["seed"] or 0, progress=question.progress
+        )
+        try:
+            return backend.log_partition(energy)
+        except IntractableError as error:
+            # The budgets of the backend as options, with the number of cells that would fit.
+            hint = error.hint or f"raise {bounds.__name__}(max_cells=...)"
+            for name, argument in _BUDGETS.items():
+                hint = hint.replace(f"{bounds.__name__}({argument}=...)", option(name)).replace(argument, option(name))
+            raise error.replace(hint=hint) from error
     if method == "ais":
         backend, device = _annealed(question, annealed, starts), question["device"]
         if device is None:
@@ -283,20 +295,6 @@ def log_z_of(
         hint = f"{option('method', 'ais')} estimates log Z, with an error bar"
         if bounds is not None:
             hint += f", and {option('method', 'bounds')} estimates it between bounds"
-        raise error.replace(hint=hint) from error
-
-
-def _bounded(question: Question, energy: Any, kind: Any) -> LogPartition:
-    """Log Z between bounds, as the options describe."""
-    limit = seconds(question["time_limit"])
-    backend = kind(**log_z_budgets(question), time_limit=limit, seed=question["seed"] or 0, progress=question.progress)
-    try:
-        return backend.log_partition(energy)
-    except IntractableError as error:
-        # The budgets of the backend as options, with the number of cells that would fit.
-        hint = error.hint or f"raise {kind.__name__}(max_cells=...)"
-        for name, argument in _BUDGETS.items():
-            hint = hint.replace(f"{kind.__name__}({argument}=...)", option(name)).replace(argument, option(name))
         raise error.replace(hint=hint) from error
 
 
@@ -317,15 +315,6 @@ def _annealed(question: Question, kind: Any, starts: Any) -> Any:
         progress=question.progress,
         starts=starts if starts is not None and len(starts) else None,
     )
-
-
-def log_z_json(log_z: LogPartition | None) -> dict[str, Any]:
-    """What the JSON of ``score`` says of log Z."""
-    names = ("std_error", "kind", "method", "verdict")
-    found: dict[str, Any] = {f"log_z_{name}": None if log_z is None else getattr(log_z, name) for name in names}
-    if log_z is not None:
-        found["log_z_std_error"] = float(log_z.std_error)
-    return {**found, "log_z_notes": [] if log_z is None else list(log_z.notes)}
 
 
 def describe_log_z(result: LogPartition) -> list[str]:
@@ -407,7 +396,11 @@ def score_answer(
     }
     json |= {name: getattr(scores, name) for name in names}
     json["independent_kl"] = scores.reference_kl if measure == "nll" else None
-    json |= log_z_json(log_z)
+    of_log_z = ("std_error", "kind", "method", "verdict")
+    json |= {f"log_z_{name}": None if log_z is None else getattr(log_z, name) for name in of_log_z}
+    json["log_z_notes"] = [] if log_z is None else list(log_z.notes)
+    if log_z is not None:
+        json["log_z_std_error"] = float(log_z.std_error)
     # The gain first, then the score that it is of.
     first = "The gain over independent columns is not known: the model file does not hold their frequencies."
     if has_reference:

@@ -419,17 +419,14 @@ def _known_table(data: Observations, chosen: list[str] | int | None, missing: tu
         chosen = list(data.domain.names[:chosen])
     if chosen is not None:
         check_names(chosen, data.domain.names, "columns", noun="column")
-    return _without_labels(data if chosen is None else data.project(chosen), missing)
-
-
-def _without_labels(data: Observations, labels: tuple[str, ...]) -> Observations:
-    """Turn levels with these labels into missing cells, as reading a file with them as missing values does."""
+    # Levels with these labels become missing cells, as where a file is read with them as missing values.
+    data = data if chosen is None else data.project(chosen)
     variables: list[Variable] = []
     for variable in data.domain:
-        kept = tuple(label for label in variable.labels if label not in labels)
-        if not kept:
+        levels = tuple(label for label in variable.labels if label not in missing)
+        if not levels:
             raise refused("missing", f"column {variable.name!r} would have no level left", code="empty")
-        variables.append(replace(variable, labels=kept))
+        variables.append(replace(variable, labels=levels))
     return relabelled(data, variables)
 
 
@@ -510,27 +507,23 @@ class LabelledPlan:
 
     def read(self) -> Table:
         """The table, missing cells and all."""
-        return read_labelled(self.asked)
+        # The table that was asked for with the levels that were asked for.
+        missing = Missing.parse(self.asked["missing"])
+        reading = Reading.of(self.asked.values)
+        # Columns that the model or a question names are not left out.
+        words = [self.asked["target"] or "", *(str(text) for text in self.asked.values.get("edges") or ())]
+
+        def spelled(names: Sequence[str]) -> Collection[str]:
+            return {name for name in names for text in words if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)}
+
+        table = Table.read(self.asked.source, self.asked.columns, missing.labels, reading, spelled, self.asked.cells)
+        if note := missing_words(table.rows):
+            table = replace(table, notes=(*table.notes, f"{table.name}: {note}"))
+        table = table.with_levels(self.asked["levels"], self.asked["levels_from"], missing.labels)
+        if self.asked["target"] is not None:
+            check_names([self.asked["target"]], table.rows.domain.names, "target")
+        return table
 
     def split(self, source: Table) -> Fractions:
         """Fractions of training, validation and test rows where none were asked for."""
         return held_out_split(source.rows.total_count) if self.shares is None else self.shares
-
-
-def read_labelled(asked: Asked) -> Table:
-    """The table that was asked for with the levels that were asked for."""
-    missing = Missing.parse(asked["missing"])
-    reading = Reading.of(asked.values)
-    # Columns that the model or a question names are not left out.
-    words = [asked["target"] or "", *(str(text) for text in asked.values.get("edges") or ())]
-
-    def spelled(names: Sequence[str]) -> Collection[str]:
-        return {name for name in names for text in words if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)}
-
-    table = Table.read(asked.source, asked.columns, missing.labels, reading, spelled, asked.cells)
-    if note := missing_words(table.rows):
-        table = replace(table, notes=(*table.notes, f"{table.name}: {note}"))
-    table = table.with_levels(asked["levels"], asked["levels_from"], missing.labels)
-    if asked["target"] is not None:
-        check_names([asked["target"]], table.rows.domain.names, "target")
-    return table

@@ -152,18 +152,6 @@ def _consistency(hypergraph: InteractionHypergraph) -> tuple[torch.Tensor, torch
 # Laws that copies of another batch shape share.
 
 
-def split_expansion(present: torch.Size, wanted: torch.Size) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes of the new leading dimensions, and per present dimension by how much it was expanded (1: not)."""
-    lead = len(wanted) - len(present)
-    return tuple(wanted[:lead]), tuple(m if n == 1 else 1 for n, m in zip(present, wanted[lead:], strict=True))
-
-
-def beside_their_origin(drawn: torch.Tensor, first: int, width: int) -> torch.Tensor:
-    """Move the ``width`` dimensions of copies, from ``first`` on, each before the batch dimension it expands."""
-    axes = [*range(first), *(i for k in range(width) for i in (first + k, first + width + k)), first + 2 * width]
-    return drawn.permute(axes)
-
-
 def expand_result(result: LogPartition, present: torch.Size, wanted: torch.Size) -> LogPartition:
     """A result whose tensors of the present batch shape have the wanted one."""
 
@@ -310,7 +298,10 @@ class SharedLaw(TorchDistribution):
     ) -> torch.Tensor:
         """Draws (*sample, *batch, d), like a tensor, by ``draw``, which gives (*shape, *batch of the law, d)."""
         refuse_traced("sample", "the draws")
-        lead, inner = split_expansion(self._law.batch_shape, self.batch_shape)
+        # Sizes of the new leading dimensions, and per present dimension by how much it was expanded (1: not).
+        present, wanted = self._law.batch_shape, self.batch_shape
+        lead = tuple(wanted[: len(wanted) - len(present)])
+        inner = tuple(m if n == 1 else 1 for n, m in zip(present, wanted[len(lead) :], strict=True))
         sample_shape = checked_sample_shape(sample_shape, self.shape().numel())
         shape = self.shape(sample_shape)
         if not shape.numel():
@@ -318,7 +309,10 @@ class SharedLaw(TorchDistribution):
         with torch.no_grad():
             drawn = draw(torch.Size((*sample_shape, *lead, *inner)))
         if any(n != 1 for n in inner):
-            drawn = beside_their_origin(drawn, len(sample_shape) + len(lead), len(inner))
+            # Copies go before the batch dimension that they expand.
+            first, width = len(sample_shape) + len(lead), len(inner)
+            pairs = (i for k in range(width) for i in (first + k, first + width + k))
+            drawn = drawn.permute([*range(first), *pairs, first + 2 * width])
         return drawn.reshape(shape)
 
 

@@ -246,14 +246,6 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
     return replace(piece, commas=commas, others=others)
 
 
-def _with_commas(pieces: Sequence[FilePiece]) -> list[FilePiece]:
-    """Pieces that take decimal commas alike: where all of their cells are numbers."""
-    texts = [piece for piece in pieces if isinstance(piece, TextPiece)]
-    others = frozenset[str]().union(*(piece.others for piece in texts))
-    commas = frozenset[str]().union(*(piece.commas for piece in texts)) - others
-    return [replace(p, commas=commas) if isinstance(p, TextPiece) and p.form.delimiter != "," else p for p in pieces]
-
-
 def _row_files(path: Any) -> tuple[str, list[str]]:
     """Kind (``parquet`` or ``text``) and paths of the files of rows that a path, or a list of paths, stands for.
 
@@ -363,7 +355,12 @@ def open_files(
         paths = [file for file in paths if os.path.getsize(file)] or paths[:1]
     keys = _keys(path, paths)
     parts = run(_pieces_of, [(kind, *pair, delimiter, encoding) for pair in zip(paths, keys, strict=True)])
-    pieces = _with_commas([piece for part in parts for piece in part])
+    # Pieces take decimal commas alike: where all of their cells are numbers.
+    pieces = [piece for part in parts for piece in part]
+    texts = [piece for piece in pieces if isinstance(piece, TextPiece)]
+    others = frozenset[str]().union(*(piece.others for piece in texts))
+    commas = frozenset[str]().union(*(piece.commas for piece in texts)) - others
+    pieces = [replace(p, commas=commas) if isinstance(p, TextPiece) and p.form.delimiter != "," else p for p in pieces]
     if not pieces:
         raise none_received(path, "at least one row")
     # All files have one header, in whatever order.

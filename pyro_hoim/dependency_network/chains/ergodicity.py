@@ -190,7 +190,12 @@ def check_ergodic(
     domain, nodes = conditionals.domain, conditionals.nodes
     fixed = checked_clamps(domain, clamped or {}, None)
     scan = checked_scan(domain, drawn_variables(domain, fixed), scan)
-    rows, places = _clamped_rows(domain, fixed), domain.indices(scan.order)
+    # Distinct combinations of clamped codes (rows, d), -1 where a variable is free.
+    codes = {i: torch.as_tensor(value).cpu().reshape(-1).numpy() for i, value in fixed.items()}
+    rows = np.full((max([1, *map(len, codes.values())]), len(domain)), -1, dtype=np.int64)
+    for i, values in codes.items():
+        rows[:, i] = values
+    rows, places = (np.unique(rows, axis=0) if len(domain) else rows), domain.indices(scan.order)
     # Without zeros every state leads to every other one.
     zeros = tuple(domain.names[i] for i in sorted(places) if nodes[i].has_zeros)
     impossible = _impossible(conditionals, rows, list(fixed), max_states)
@@ -204,15 +209,6 @@ def check_ergodic(
     if all(_has_common_state(conditionals, row, places) for row in rows[:max_states]) and len(rows) <= max_states:
         return Ergodicity(None, True, "common state", zeros, num_closed=1, period=1, impossible=impossible)
     return Ergodicity(None, None, "undecided", zeros, impossible=impossible)
-
-
-def _clamped_rows(domain: Domain, fixed: Mapping[int, torch.Tensor | int]) -> NDArray[np.int64]:
-    """Distinct combinations of clamped codes (rows, d), -1 where a variable is free."""
-    codes = {i: torch.as_tensor(value).cpu().reshape(-1).numpy() for i, value in fixed.items()}
-    rows = np.full((max([1, *map(len, codes.values())]), len(domain)), -1, dtype=np.int64)
-    for i, values in codes.items():
-        rows[:, i] = values
-    return np.unique(rows, axis=0) if len(domain) else rows
 
 
 def _graph_of(

@@ -33,7 +33,6 @@ from ...data.observations import Observations
 from ...errors import check_names, none_received, other_domain
 from ...results.answer import odds_answer
 from ...schema import Domain
-from ..conditionals import DependencyConditionals
 from ..file import NetworkFile
 from ..learn.network import LearnedNetwork, learn_network
 from ..node_conditionals import LeafConditional, TableConditional
@@ -295,6 +294,10 @@ def analyse_network(
         if rows.total_count > 0:
             scored[name] = _part(learned, independent, rows, finding, target, seed)
     seconds = {"learning": learning, "law": law, "scoring": time.perf_counter() - begin - learning - law}
+    # Probabilities of the levels of every column under a network without arrows.
+    sizes = torch.tensor(train.domain.cardinalities)
+    codes = torch.minimum(torch.arange(int(sizes.max()))[:, None], sizes - 1)
+    probs = independent.conditionals.log_conditionals(codes).double().exp()
     return NetworkAnalysis(
         title=title,
         about=tuple(about),
@@ -306,18 +309,9 @@ def analyse_network(
         graphs=graphs,
         found=finding,
         target=target,
-        independent=_column_shares(independent.conditionals),
+        independent={name: probs[: int(sizes[i]), i].tolist() for i, name in enumerate(train.domain.names)},
         has_weights=not train.has_whole_counts,
     )
-
-
-def _column_shares(independent: DependencyConditionals) -> dict[str, list[float]]:
-    """Probabilities of the levels of every column under a network without arrows."""
-    domain = independent.domain
-    sizes = torch.tensor(domain.cardinalities)
-    codes = torch.minimum(torch.arange(int(sizes.max()))[:, None], sizes - 1)
-    probs = independent.log_conditionals(codes).double().exp()
-    return {name: probs[: int(sizes[i]), i].tolist() for i, name in enumerate(domain.names)}
 
 
 def _part(

@@ -152,17 +152,13 @@ def decision_graph_figure(
     if total > len(layout.children):
         count += f" (the first {len(layout.children)} of {total} questions)"
     axes.set_title(wrapped(f"{node.variable}: {count}", 44), color=INK, fontsize=11)
-    _leaf_legend(axes, variable.labels, ranks, colour, key, node.variable)
+    # Colours of the levels, and the key.
+    named = [int(level) for level in ranks[: len(_COLOURS)]]
+    handles = [Patch(facecolor=colour[level], label=wrapped(variable.labels[level], 40)) for level in named]
+    if len(variable.labels) > len(named):
+        handles.append(Patch(facecolor=_OTHER, label=f"{len(variable.labels) - len(named)} other levels"))
+    legend_below(None, axes, handles, key, title=wrapped(node.variable, 50))
     return figure
-
-
-def _children(node: LeafConditional, at: int) -> list[tuple[int, list[int]]]:
-    """Children of a question with the levels that lead to them, in the order of their first levels."""
-    graph = node.graph.compiled
-    levels_of: dict[int, list[int]] = {}
-    for level in range(node.domain.cardinalities[graph.variables[at]]):
-        levels_of.setdefault(int(graph.children[graph.offsets[at] + level]), []).append(level)
-    return list(levels_of.items())
 
 
 def _laid_out(node: LeafConditional, max_ends: int, max_questions: int, max_depth: int) -> _Layout:
@@ -175,7 +171,11 @@ def _laid_out(node: LeafConditional, max_ends: int, max_questions: int, max_dept
         at, distance = front.pop(0)
         if graph.variables[at] < 0 or at in children:
             continue
-        below = _children(node, at)
+        # Children of a question with the levels that lead to them, in the order of their first levels.
+        levels_of: dict[int, list[int]] = {}
+        for level in range(node.domain.cardinalities[graph.variables[at]]):
+            levels_of.setdefault(int(graph.children[graph.offsets[at] + level]), []).append(level)
+        below = list(levels_of.items())
         ends = {c for kids in children.values() for c, _ in kids} | {c for c, _ in below} | {0}
         is_full = len(ends - set(children) - {at}) > max_ends or len(children) >= max_questions
         if children and (is_full or distance >= max_depth):
@@ -264,17 +264,6 @@ def _bar(axes: Axes, x: float, y: float, law: np.ndarray, ranks: np.ndarray, col
             }
             axes.text(left + piece / 2, y, f"{law[level]:.2f}", **style)
         left += piece
-
-
-def _leaf_legend(
-    axes: Axes, labels: Sequence[str], ranks: np.ndarray, colour: dict[int, str], key: Sequence[str], variable: str
-) -> None:
-    """Colours of the levels, and the key."""
-    named = [int(level) for level in ranks[: len(_COLOURS)]]
-    handles = [Patch(facecolor=colour[level], label=wrapped(labels[level], 40)) for level in named]
-    if len(labels) > len(named):
-        handles.append(Patch(facecolor=_OTHER, label=f"{len(labels) - len(named)} other levels"))
-    legend_below(None, axes, handles, key, title=wrapped(variable, 50))
 
 
 # Picture of a dependency network: what is predicted from what, as arrows on a circle or as a matrix.

@@ -60,7 +60,20 @@ class RootProgram:
         weight = np.concatenate([np.zeros(0), *(coefficients[structure.slices[key]] for key in keys)])
         member = np.concatenate([np.zeros(0, dtype=np.int64), *(rows.reshape(-1) for rows in members)])
         first = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-        visits = _by_variable(len(structure.domain), root, weight, first, member)
+        # Entries: every term once for each of its members, with the other members, sorted by variable.
+        length = np.diff(first)
+        term = np.repeat(np.arange(len(root)), length)
+        order = np.argsort(member, kind="stable")
+        start = np.searchsorted(member[order], np.arange(len(structure.domain) + 1)).astype(np.int64)
+        entry = term[order]
+        widths = length[entry]  # members of the term of every entry
+        first_other = np.concatenate([[0], np.cumsum(widths - 1)]).astype(np.int64)
+        # All members of the entries' terms in a row; the entry's own variable is left out.
+        ends = np.concatenate([[0], np.cumsum(widths)])
+        spread = np.repeat(first[entry] - ends[:-1], widths) + np.arange(ends[-1])
+        variable = np.repeat(member[order], widths)
+        other = member[spread]
+        visits = start, root[entry], weight[entry], first_other, other[other != variable]
         codes = np.array([family.code for family in families], dtype=np.int64)
         maxima = np.array(families.largest_values, dtype=np.float64)
         sizes = np.zeros(len(families) + 1, dtype=np.int64)
@@ -74,25 +87,6 @@ class RootProgram:
     def laws(self) -> tuple[Any, ...]:
         """What compiled sweeps ask about the families."""
         return self.codes, self.maxima, *self.blocks
-
-
-def _by_variable(
-    size: int, root: Integers, weight: Floats, first: Integers, member: Integers
-) -> tuple[Integers, Integers, Floats, Integers, Integers]:
-    """Every term once for each of its members, with the other members, sorted by variable."""
-    # Entries: every member of every term, sorted by variable.
-    length = np.diff(first)
-    term = np.repeat(np.arange(len(root)), length)
-    order = np.argsort(member, kind="stable")
-    start = np.searchsorted(member[order], np.arange(size + 1)).astype(np.int64)
-    entry = term[order]
-    widths = length[entry]  # members of the term of every entry
-    first_other = np.concatenate([[0], np.cumsum(widths - 1)]).astype(np.int64)
-    # All members of the entries' terms in a row; the entry's own variable is left out.
-    spread = np.repeat(first[entry] - np.concatenate([[0], np.cumsum(widths)[:-1]]), widths) + np.arange(widths.sum())
-    variable = np.repeat(member[order], widths)
-    other = member[spread]
-    return start, root[entry], weight[entry], first_other, other[other != variable]
 
 
 def draw_from_nodes(

@@ -106,7 +106,25 @@ class RootChains(Chains):
         self._num_chains = check_whole(num_chains, "num_chains")
         check_cells(self._num_chains, len(energy.domain), "num_chains", "take fewer chains", "chains")
         self._program = RootProgram.of(self._energy)
-        fixed = _checked_clamps(energy, clamped or {}, self._num_chains)
+        # Values of the clamped variables in every chain, (num_chains,) by position.
+        clamped = clamped or {}
+        check_type(clamped, Mapping, "clamped", "a mapping from names to values")
+        check_names(clamped, energy.domain.names, "clamped")
+        clamps: dict[int, NDArray[np.float64]] = {}
+        for name, value in clamped.items():
+            numbers = torch.as_tensor(value).detach().cpu().double()
+            if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != self._num_chains):
+                raise wrong_shape(f"clamped[{name!r}]", f"() or ({self._num_chains},)", numbers)
+            position = energy.domain.index(name)
+            energy.families[position].check_values(numbers, f"clamped[{name!r}]")
+            clamps[position] = numbers.expand(self._num_chains).numpy()
+        # Categories are clamped whole, at one of their levels.
+        energy.families.check_whole(clamps, energy.domain, "clamped")
+        for places in energy.families.blocks:
+            if int(places[0]) in clamps:
+                levels = torch.from_numpy(np.stack([clamps[s] for s in places.tolist()], 1))
+                energy.families.at(places.tolist()).check_values(levels, "clamped")
+        fixed = dict(sorted(clamps.items()))
         self._clamped = tuple(energy.domain.names[s] for s in fixed)
         self._free = np.array([s for s in range(len(energy.domain)) if s not in fixed], dtype=np.int64)
         first = None if init is None else self._checked_values(init, "init")
@@ -391,29 +409,6 @@ def _checked_beta(beta: float) -> float:
     if not 0.0 <= float(beta) <= 1.0:
         raise out_of_range("beta", "an inverse temperature in [0, 1]", beta)
     return float(beta)
-
-
-def _checked_clamps(
-    energy: GeneralizedRootEnergy, clamped: Mapping[str, float | torch.Tensor], num_chains: int
-) -> dict[int, NDArray[np.float64]]:
-    """Values of the clamped variables in every chain, (num_chains,) by position."""
-    check_type(clamped, Mapping, "clamped", "a mapping from names to values")
-    check_names(clamped, energy.domain.names, "clamped")
-    clamps: dict[int, NDArray[np.float64]] = {}
-    for name, value in clamped.items():
-        numbers = torch.as_tensor(value).detach().cpu().double()
-        if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != num_chains):
-            raise wrong_shape(f"clamped[{name!r}]", f"() or ({num_chains},)", numbers)
-        position = energy.domain.index(name)
-        energy.families[position].check_values(numbers, f"clamped[{name!r}]")
-        clamps[position] = numbers.expand(num_chains).numpy()
-    # Categories are clamped whole, at one of their levels.
-    energy.families.check_whole(clamps, energy.domain, "clamped")
-    for places in energy.families.blocks:
-        if int(places[0]) in clamps:
-            levels = torch.from_numpy(np.stack([clamps[s] for s in places.tolist()], 1))
-            energy.families.at(places.tolist()).check_values(levels, "clamped")
-    return dict(sorted(clamps.items()))
 
 
 def _spread(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -77,14 +77,6 @@ class Terms:
         """Whether a variable is real, of a family of the library."""
         return np.array([not (f.is_discrete or isinstance(f, UserFamily)) for f in self.families], dtype=bool)
 
-    def may_have_signs(self, j: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether a product of j-th roots of the variables of each row may have either sign, (m,)."""
-        is_signed = self.is_signed.copy() if j == 2 else np.zeros(self.size, dtype=bool)
-        for family, places in self.families.groups:
-            if isinstance(family, UserFamily) and family.signed_roots is not None:
-                is_signed[places] = True
-        return np.any(is_signed[rows], axis=1)
-
     def interactions(self) -> list[TermGroup]:
         """The parts with two or more variables."""
         return [part for part in self.parts if part.size > 1]
@@ -229,7 +221,11 @@ def _above(terms: Terms) -> tuple[list[TermGroup], float]:
     """Interactions with weights (m,) from 0 that are no smaller, short members at their largest values; a constant."""
     groups, constant = list[TermGroup](), 0.0
     for j, rows, values in terms.interactions():
-        largest = np.where(terms.may_have_signs(j, rows), np.abs(values), np.maximum(values, 0))  # whatever the signs
+        is_signed = terms.is_signed.copy() if j == 2 else np.zeros(terms.size, dtype=bool)
+        for family, places in terms.families.groups:
+            if isinstance(family, UserFamily) and family.signed_roots is not None:
+                is_signed[places] = True
+        largest = np.where(np.any(is_signed[rows], axis=1), np.abs(values), np.maximum(values, 0))  # whatever the signs
         is_short = terms.is_short[rows]
         if not is_short.any():
             groups.append(TermGroup(j, rows, largest))

@@ -320,26 +320,22 @@ def examine_mixed(nodes: Nodes, terms: list[TermGroup]) -> Outcome:
 
     def verdict(part: Index) -> Outcome:
         if is_user[part].any():
-            return _of_user(nodes, part, is_user)
+            # What the user says of all variables of a part that has unbounded ones of user families.
+            name = nodes.families[part[is_user[part]][0]].name
+            said_always = [isinstance(f := nodes.families[s], UserFamily) and f.is_normalizable for s in part]
+            if all(said_always):
+                return Outcome("proven", f"the {name} family is said to be normalisable always")
+            if all(is_user[part]):
+                reason = f"the {name} family is a user's, and does not say that it is normalisable always"
+            else:
+                reason = f"the {name} family is a user's, and meets variables of unbounded families of the library"
+            return Outcome("undecided", reason)
         if is_count[part].all():
             return Outcome("proven", "the factorial of a count outweighs every root product")
         return _examine_mixed_part(nodes, terms, part, is_bounded, kinds, work)
 
     parts = connected(d, [np.array([row]) for _, row, _, _ in free])
     return _worst((verdict(part) for part in parts if not is_bounded[part].all()), "the domain is finite")
-
-
-def _of_user(nodes: Nodes, part: Index, is_user: Mask) -> Outcome:
-    """Verdict on a part with unbounded variables of user families: what the user says of all of them."""
-    name = nodes.families[part[is_user[part]][0]].name
-    said_always = [isinstance(f := nodes.families[s], UserFamily) and f.is_normalizable for s in part]
-    if all(said_always):
-        return Outcome("proven", f"the {name} family is said to be normalisable always")
-    if all(is_user[part]):
-        reason = f"the {name} family is a user's, and does not say that it is normalisable always"
-    else:
-        reason = f"the {name} family is a user's, and meets variables of unbounded families of the library"
-    return Outcome("undecided", reason)
 
 
 def _examine_mixed_part(

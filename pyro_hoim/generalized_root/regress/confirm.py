@@ -301,7 +301,12 @@ class RootSetTester:
 
     def _member_test(self, edge: Edge, others: Sequence[Edge], node: int, is_rough: bool) -> tuple[float, float]:
         """Log p-value and gain by the law of one member; of several terms the smallest one times their number."""
-        nuisance = self._nuisance(edge, others, node)
+        # Features of the other sets, and of the proper subsets of a set, that hold a member; constant ones are not.
+        name = self._names[node]
+        subsets = [part for size in range(2, len(edge)) for part in itertools.combinations(edge, size)]
+        sets = {other for other in (*others, *subsets) if name in other and other != edge}
+        terms = {term for other in sets for group in self._groups(other, node) for term in group}
+        nuisance = tuple(sorted(term for term in terms if self._scale(term).spread > 0))
         key = edge, node, nuisance, is_rough
         if key not in self._memory:
             tests = [self._group_test(group, nuisance, node, is_rough) for group in self._groups(edge, node)]
@@ -322,14 +327,6 @@ class RootSetTester:
     def _statistics(self, node: int, root: int) -> Sequence[int]:
         """The contrasts of a category, or the root of another variable."""
         return range(1, 1 + self.rows.num_statistics(node)) if node in self.rows.category_of else (root,)
-
-    def _nuisance(self, edge: Edge, others: Iterable[Edge], node: int) -> tuple[_Feature, ...]:
-        """Features of the other sets, and of the proper subsets of a set, that hold a member; constant ones are not."""
-        name = self._names[node]
-        subsets = [part for size in range(2, len(edge)) for part in itertools.combinations(edge, size)]
-        sets = {other for other in (*others, *subsets) if name in other and other != edge}
-        terms = {term for other in sets for group in self._groups(other, node) for term in group}
-        return tuple(sorted(term for term in terms if self._scale(term).spread > 0))
 
     def _group_test(
         self, group: _Group, nuisance: tuple[_Feature, ...], node: int, is_rough: bool

@@ -14,7 +14,6 @@ from typing import Any, cast, get_args
 import joblib
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from tqdm import tqdm
 from typing_extensions import Unpack
 
@@ -35,7 +34,6 @@ from ...errors import (
 )
 from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run, part_of
 from ..nodes.bound_kernels import LARGEST_COUNT
-from ..nodes.columns import Families
 from ..nodes.families import GaussianFamily, IndicatorFamily, NodeFamily
 from ..nodes.user_family import UserFamily
 from ._regression import MOST_BYTES, Floats, Status
@@ -431,7 +429,16 @@ def _fit(
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
     check_choice(refit, get_args(Refit), "refit")
     settings = checked_settings(given)
-    _check_options(families, settings)
+    # Refuse options that families do not go with.
+    several = families.values() if isinstance(families, Mapping) else families
+    each = list(dict.fromkeys([several] if isinstance(several, NodeFamily) else several))
+    bad = [family for family in each if isinstance(family, UserFamily | IndicatorFamily) or not family.is_discrete]
+    if settings.stop == "published" and any(isinstance(family, IndicatorFamily) for family in each):
+        problem = "the published rule is that of counts, and categories have groups of coefficients"
+        raise conflict("stop", f"{problem}; pass stop='residual'")
+    if settings.objective == "upper-bound" and bad:
+        problem = f"the bounds of a regression are those of counts, and the {bad[0].name} family has none"
+        raise conflict("objective", f"{problem}; pass objective='log-partition'")
     run = checked_run(run)
     file = run.file()
     if is_source(data):
@@ -451,7 +458,19 @@ def _fit(
     _warn_of_origins(rows, order)
     if any(0.0 in penalty.values() for penalty in penalties) or (refit == "all" and not settings.refit_share):
         _warn_of_rare_levels(rows)
-    header = _header(settings, order, penalties, full, listed)
+    candidates = json.dumps({str(size): tuples.tolist() for size, tuples in sorted(listed.items())})
+    header = {
+        "order": order,
+        "l1": [{str(j): value for j, value in penalty.items()} for penalty in penalties],
+        "full": bool(full),
+        "stagewise": bool(settings.stagewise),
+        "symmetrize": settings.symmetrize if settings.stagewise else None,  # which pairs the next stage builds on
+        "tolerance": settings.tolerance,
+        "max_iterations": settings.max_iterations,
+        "objective": [settings.objective, settings.num_subdomains if settings.objective == "upper-bound" else 0],
+        "stop": settings.stop,
+        "candidates digest": hashlib.sha256(candidates.encode()).hexdigest()[:32],
+    }
     regressions = RegressionRun(rows, settings, run.progress, file, header)
 
     def joined(solutions: Sequence[NodeSolution], i: int) -> RootFitResult:
@@ -481,42 +500,6 @@ def _fit(
         fits = [with_confirmed(fitted, rows, listed, settings) for fitted in fits]
         warn_refits([fitted.confirmed for fitted in fits if fitted.confirmed is not None])
     return tuple(fits)
-
-
-def _check_options(families: Families, settings: RootSettings) -> None:
-    """Refuse options that families do not go with."""
-    several = families.values() if isinstance(families, Mapping) else families
-    each = list(dict.fromkeys([several] if isinstance(several, NodeFamily) else several))
-    bad = [family for family in each if isinstance(family, UserFamily | IndicatorFamily) or not family.is_discrete]
-    if settings.stop == "published" and any(isinstance(family, IndicatorFamily) for family in each):
-        problem = "the published rule is that of counts, and categories have groups of coefficients"
-        raise conflict("stop", f"{problem}; pass stop='residual'")
-    if settings.objective == "upper-bound" and bad:
-        problem = f"the bounds of a regression are those of counts, and the {bad[0].name} family has none"
-        raise conflict("objective", f"{problem}; pass objective='log-partition'")
-
-
-def _header(
-    settings: RootSettings,
-    order: int,
-    penalties: Sequence[Mapping[int, float]],
-    full: bool,
-    listed: Mapping[int, NDArray[np.int64]],
-) -> dict[str, Any]:
-    """What a continued run must repeat."""
-    candidates = json.dumps({str(size): tuples.tolist() for size, tuples in sorted(listed.items())})
-    return {
-        "order": order,
-        "l1": [{str(j): value for j, value in penalty.items()} for penalty in penalties],
-        "full": bool(full),
-        "stagewise": bool(settings.stagewise),
-        "symmetrize": settings.symmetrize if settings.stagewise else None,  # which pairs the next stage builds on
-        "tolerance": settings.tolerance,
-        "max_iterations": settings.max_iterations,
-        "objective": [settings.objective, settings.num_subdomains if settings.objective == "upper-bound" else 0],
-        "stop": settings.stop,
-        "candidates digest": hashlib.sha256(candidates.encode()).hexdigest()[:32],
-    }
 
 
 def check_penalties(l1s: object) -> None:

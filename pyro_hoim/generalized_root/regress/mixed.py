@@ -82,8 +82,18 @@ def are_counts(frame: pd.DataFrame, exclude: Iterable[str] = ()) -> bool:
     return all(whole_numbers(pd.Series(source.column(name))) is not None for name in names if name not in left_out)
 
 
-def stated_sets(interactions: Any, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Sets of columns of a formula, or as they are listed, each in the order of the columns."""
+def with_stated(table: RootTable, interactions: Any, settings: RootSettings) -> tuple[RootSettings, int]:
+    """Settings under which the stated sets are fitted and nothing is searched or tested, and the largest size."""
+    if settings.candidates is not None or settings.stagewise:
+        raise conflict("interactions", "stated interactions are fitted, and none is searched by candidates or stages")
+    columns = table.columns
+    if columns is not None:
+        names: Sequence[str] = columns.names
+    elif isinstance(table.data, CountTable):
+        names = table.data.domain.names
+    else:
+        raise conflict("interactions", "are stated by the columns of a data frame or of a CountTable")
+    # Sets of columns of a formula, or as they are listed, each in the order of the columns.
     argument = "interactions"
     if isinstance(interactions, str):
         left, text = split_formula(interactions)
@@ -98,21 +108,7 @@ def stated_sets(interactions: Any, names: Sequence[str]) -> tuple[tuple[str, ...
         check_names(itertools.chain.from_iterable(sets), names, argument, noun="column")
     position_of = {name: position for position, name in enumerate(names)}
     ordered = {tuple(sorted(one, key=position_of.__getitem__)) for one in sets if one}
-    return tuple(sorted(ordered, key=lambda one: (len(one), [position_of[name] for name in one])))
-
-
-def with_stated(table: RootTable, interactions: Any, settings: RootSettings) -> tuple[RootSettings, int]:
-    """Settings under which the stated sets are fitted and nothing is searched or tested, and the largest size."""
-    if settings.candidates is not None or settings.stagewise:
-        raise conflict("interactions", "stated interactions are fitted, and none is searched by candidates or stages")
-    columns = table.columns
-    if columns is not None:
-        names: Sequence[str] = columns.names
-    elif isinstance(table.data, CountTable):
-        names = table.data.domain.names
-    else:
-        raise conflict("interactions", "are stated by the columns of a data frame or of a CountTable")
-    sets = stated_sets(interactions, names)
+    sets = tuple(sorted(ordered, key=lambda one: (len(one), [position_of[name] for name in one])))
     order = max(map(len, sets), default=1)
     listed: dict[int, list[tuple[str, ...]]] = {size: [] for size in range(2, order + 1)}
     for one in sets:

@@ -309,22 +309,17 @@ def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int,
                 raise out_of_range("candidates", f"sizes from 2 to {order} as keys", size)
             groups[size] = set()
         for names in tuples:
-            positions = _checked_tuple(names, domain, order)
+            if isinstance(names, str) or not isinstance(names, Iterable):
+                raise wrong_type("candidates", "a tuple of variable names", received=repr(names))
+            positions = tuple(sorted(domain.indices(cast("Iterable[str]", names))))
+            if not 2 <= len(positions) <= order:
+                shown = tuple(domain.names[i] for i in positions)
+                raise out_of_range("candidates", f"2 to {order} variables in a tuple (the order)", received=shown)
             if size not in (None, len(positions)):
                 expected, shown = f"tuples of {size} variables", tuple(domain.names[i] for i in positions)
                 raise unexpected(f"candidates[{size}]", expected, received=shown, code="wrong-shape")
             groups.setdefault(len(positions), set()).add(positions)
     return {size: np.array(sorted(sets), dtype=np.int64).reshape(-1, size) for size, sets in groups.items()}
-
-
-def _checked_tuple(names: Any, domain: Domain, order: int) -> tuple[int, ...]:
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise wrong_type("candidates", "a tuple of variable names", received=repr(names))
-    positions = tuple(sorted(domain.indices(cast("Iterable[str]", names))))
-    if not 2 <= len(positions) <= order:
-        shown = tuple(domain.names[i] for i in positions)
-        raise out_of_range("candidates", f"2 to {order} variables in a tuple (the order)", received=shown)
-    return positions
 
 
 def clique_candidates(pairs: NDArray[np.int64], size: int, limit: int = _MOST_LISTED) -> NDArray[np.int64]:

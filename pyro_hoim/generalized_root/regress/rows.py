@@ -377,7 +377,15 @@ def prepare_rows(
     if families.common is None:
         if scales is None:
             times = np.ones(num_rows) if counts is None else counts
-            scales = _standard_deviations(roots, rows, columns, width, times)
+            # Standard deviations (d, k) of the roots (k, nnz) of every column; 1 where rounding alone moves a root.
+            scales, total, weights = np.ones((width, len(roots))), times.sum(), times[rows]
+            zeros = total - np.bincount(columns, weights, width)
+            for j, root in enumerate(roots):
+                # Two passes, for means may be far from zero.
+                means = np.bincount(columns, weights * root, width) / total
+                squares = np.bincount(columns, weights * (root - means[columns]) ** 2, width) + zeros * means**2
+                spread = np.sqrt(squares / total)
+                scales[:, j] = np.where(spread > _ROUNDING * np.abs(means), spread, 1.0)
             for category in categories:
                 scales[category.places] = np.sqrt(category.shares)[:, None]
         divisors = scales.copy()
@@ -482,25 +490,6 @@ def _with_contrasts(sparse: Any, categories: Sequence[Category]) -> Any:
     ends = np.concatenate([[0], np.cumsum([len(rows) for rows, _ in parts])])
     rows, values = (np.concatenate(part) for part in zip(*parts, strict=True))
     return scipy.sparse.csc_matrix((values.astype(np.float64), rows, ends), shape=(num_rows, width))
-
-
-def _standard_deviations(
-    roots: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    columns: NDArray[np.int64],
-    width: int,
-    counts: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Standard deviations (d, k) of the roots (k, nnz) of every column; 1 where rounding alone moves a root."""
-    scales, total, weights = np.ones((width, len(roots))), counts.sum(), counts[rows]
-    zeros = total - np.bincount(columns, weights, width)
-    for j, root in enumerate(roots):
-        # Two passes, for means may be far from zero.
-        means = np.bincount(columns, weights * root, width) / total
-        squares = np.bincount(columns, weights * (root - means[columns]) ** 2, width) + zeros * means**2
-        spread = np.sqrt(squares / total)
-        scales[:, j] = np.where(spread > _ROUNDING * np.abs(means), spread, 1.0)
-    return scales
 
 
 def counted_numbers(source: RowsLike, kind: NumberKind) -> tuple[CountTable, NDArray[np.float64]]:

@@ -683,11 +683,7 @@ def _summary(analysis: RootAnalysis) -> list[str]:
     """What varies together, and how much that helps to predict."""
     if analysis.is_mixed:
         return [*summary_sentences(analysis.fit, _tests_of(analysis), _p_text), *_gain_sentences(analysis)]
-    return [*_pair_sentences(analysis), *_gain_sentences(analysis)]
-
-
-def _pair_sentences(analysis: RootAnalysis) -> list[str]:
-    """What varies together, and the strongest pairs of each sign."""
+    # What varies together, and the strongest pairs of each sign.
     fit = analysis.fit
     counts = {size: sum(n for (_, s), n in fit.num_terms.items() if s == size) for size in _sizes(analysis)}
     words = {2: "pair", 3: "triple"}
@@ -714,7 +710,7 @@ def _pair_sentences(analysis: RootAnalysis) -> list[str]:
         ][:2]
         if strongest:
             sentences.append(f"The pairs that {word} most, given all other columns: {'; '.join(strongest)}.")
-    return sentences
+    return [*sentences, *_gain_sentences(analysis)]
 
 
 def _gain_sentences(analysis: RootAnalysis) -> list[str]:

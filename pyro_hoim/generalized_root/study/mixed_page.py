@@ -193,24 +193,20 @@ def sets_section(fit: RootFitResult, tests: Sequence[InteractionTest]) -> Sectio
         "standard deviation among the training rows. Of levels only differences between coefficients have a meaning."
     )
     for one in [one for one in sets if one.coefficient is None][:_LEVELLED]:
-        _levels_table(section, fit, one)
+        # Coefficients of a set by the levels of its categories.
+        values = [levels_of(fit.columns, term.names) for term in one.terms]
+        names = [name for name in one.names if any(name in level for level in values)]
+        section.heading(f"{joined(one.names)}, by level of {joined(names)}" if names else joined(one.names))
+        if names:
+            rows = [
+                [*(level.get(name, "") for name in names), coefficient(term.coefficient)]
+                for level, term in zip(values, one.terms, strict=True)
+            ]
+            section.table([*names, "coefficient"], rows, first=_FIRST, further="Further levels")
+        else:
+            rows = [[" + ".join(term.names), coefficient(term.coefficient)] for term in one.terms]
+            section.table(["variables", "coefficient"], rows, first=_FIRST, further="Further levels")
     return section
-
-
-def _levels_table(section: Section, fit: RootFitResult, one: ColumnSet) -> None:
-    """Coefficients of a set by the levels of its categories."""
-    values = [levels_of(fit.columns, term.names) for term in one.terms]
-    names = [name for name in one.names if any(name in level for level in values)]
-    section.heading(f"{joined(one.names)}, by level of {joined(names)}" if names else joined(one.names))
-    if names:
-        rows = [
-            [*(level.get(name, "") for name in names), coefficient(term.coefficient)]
-            for level, term in zip(values, one.terms, strict=True)
-        ]
-        section.table([*names, "coefficient"], rows, first=_FIRST, further="Further levels")
-    else:
-        rows = [[" + ".join(term.names), coefficient(term.coefficient)] for term in one.terms]
-        section.table(["variables", "coefficient"], rows, first=_FIRST, further="Further levels")
 
 
 def fitted_section(fitted: Sequence[FittedColumn], part: str) -> Section | None:

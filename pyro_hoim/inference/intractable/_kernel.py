@@ -102,7 +102,21 @@ class IntractableProgram:
         self.size = sum(self.shapes[name].numel() for name in self.moved)
         # Intractable sites, of which some may turn out to stand still.
         self._num_dims = _num_dims(nodes)
-        self.sites = _intractable_sites(nodes)
+        sites: dict[str, IntractableSite] = {}
+        for name, node in nodes.items():
+            law, _, _ = unwrapped(node["fn"])
+            if isinstance(law, DependencyNetwork):
+                problem = "a dependency network has conditionals and no energy, so there is no ratio of probabilities"
+                raise refused(f"site {name!r}", problem, code="no-method")
+            if not is_constant_law(law) or not node["is_observed"]:
+                continue
+            scale = node["scale"]
+            if math.prod(torch.as_tensor(scale).shape) and not bool((torch.as_tensor(scale) == 1).all()):
+                problem = "its log-probability is scaled, and a power of a likelihood has no auxiliary data"
+                raise refused(f"site {name!r}", problem, "leave out poutine.scale and subsampling", code="conflict")
+            make = RootSite if isinstance(law, GeneralizedRoot) else LogLinearSite
+            sites[name] = make(name, cast(Any, law))
+        self.sites = sites
         self._still: dict[str, IntractableSite] = {}
         self._still_at: Values = {}
         self.reason: str | None = None
@@ -191,7 +205,14 @@ class IntractableProgram:
         data: dict[str, SiteData] = {}
         for name, site in self.sites.items():
             naturals[name], data[name] = site.read(nodes[name], num_chains, self._num_dims)
-        self._check_still(nodes)
+        # A site that was left out may not move after all.
+        for name, site in self._still.items():
+            value = site.parameters(unwrapped(nodes[name]["fn"])[0]).detach()
+            before = self._still_at.get(name)
+            if before is not None and before.shape == value.shape and not torch.equal(before, value):
+                problem = "its parameters depend on a latent site, which they did not where the chain was set up"
+                raise refused(f"site {name!r}", problem, "write the choice with torch.where", code="conflict")
+            self._still_at[name] = value
         return Evaluation(self._total(nodes, jacobian, num_chains), naturals, data)
 
     def _run(self, points: Values, num_chains: int | None) -> tuple[dict[str, Any], torch.Tensor]:
@@ -291,16 +312,6 @@ class IntractableProgram:
         """Other values of what the program is conditioned on: what stood still may stand elsewhere."""
         self._still_at = {}
 
-    def _check_still(self, nodes: Mapping[str, Any]) -> None:
-        """Refuse a site that was left out and moves after all."""
-        for name, site in self._still.items():
-            value = site.parameters(unwrapped(nodes[name]["fn"])[0]).detach()
-            before = self._still_at.get(name)
-            if before is not None and before.shape == value.shape and not torch.equal(before, value):
-                problem = "its parameters depend on a latent site, which they did not where the chain was set up"
-                raise refused(f"site {name!r}", problem, "write the choice with torch.where", code="conflict")
-            self._still_at[name] = value
-
     def _disagreement(self, points: Values, apart: Evaluation) -> str | None:
         """Why points cannot be evaluated together, in a clause; None where they can."""
         try:
@@ -332,25 +343,6 @@ def _num_dims(nodes: Mapping[str, Any]) -> int:
         dims += [len(node["fn"].batch_shape), node["value"].dim() - event_dim]
         dims += [-frame.dim for frame in node["cond_indep_stack"] if frame.vectorized]
     return max(dims)
-
-
-def _intractable_sites(nodes: Mapping[str, Any]) -> dict[str, IntractableSite]:
-    """Observed sites of laws whose constant is not computed."""
-    sites: dict[str, IntractableSite] = {}
-    for name, node in nodes.items():
-        law, _, _ = unwrapped(node["fn"])
-        if isinstance(law, DependencyNetwork):
-            problem = "a dependency network has conditionals and no energy, so there is no ratio of probabilities"
-            raise refused(f"site {name!r}", problem, code="no-method")
-        if not is_constant_law(law) or not node["is_observed"]:
-            continue
-        scale = node["scale"]
-        if math.prod(torch.as_tensor(scale).shape) and not bool((torch.as_tensor(scale) == 1).all()):
-            problem = "its log-probability is scaled, and a power of a likelihood has no auxiliary data"
-            raise refused(f"site {name!r}", problem, "leave out poutine.scale and subsampling", code="conflict")
-        make = RootSite if isinstance(law, GeneralizedRoot) else LogLinearSite
-        sites[name] = make(name, cast(Any, law))
-    return sites
 
 
 # The mode and the curvature of a program, and kernels on it.

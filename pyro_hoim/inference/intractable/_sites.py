@@ -279,19 +279,6 @@ def _picked(rows: torch.Tensor, data: SiteData, number: int) -> torch.Tensor:
     return rows.gather(1, index.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))
 
 
-def _independent_rows(hypergraph: InteractionHypergraph, data: SiteData) -> torch.Tensor:
-    """Rows (G, most rows, d) with the observed margins of single variables, independent of each other."""
-    most = int(data.total.max()) if len(data.total) else 0
-    columns: list[torch.Tensor] = []
-    for variable in hypergraph.domain:
-        position = hypergraph.term_slices.get((variable.name,))
-        weights = torch.ones(len(data.total), variable.cardinality, dtype=torch.float64)
-        if position is not None and data.counts is not None:
-            weights = data.counts[:, position].clamp(min=0) + 1e-3
-        columns.append(torch.multinomial(weights, max(most, 1), replacement=True)[:, :most])
-    return torch.stack(columns, -1)
-
-
 class LogLinearSite(IntractableSite):
     """A site of rows, or of their marginal counts: eta is theta in the coding of the law, t the counts in its terms."""
 
@@ -357,9 +344,17 @@ class LogLinearSite(IntractableSite):
 
     def independent_rows(self, data: SiteData) -> torch.Tensor:
         """Rows (G, most rows, d) for chains to begin at, where counts of their margins alone are known."""
-        if self._support is None:
-            return _independent_rows(self.hypergraph, data)
         most = int(data.total.max()) if len(data.total) else 0
+        if self._support is None:
+            # The observed margins of single variables, independent of each other.
+            columns: list[torch.Tensor] = []
+            for variable in self.hypergraph.domain:
+                position = self.hypergraph.term_slices.get((variable.name,))
+                weights = torch.ones(len(data.total), variable.cardinality, dtype=torch.float64)
+                if position is not None and data.counts is not None:
+                    weights = data.counts[:, position].clamp(min=0) + 1e-3
+                columns.append(torch.multinomial(weights, max(most, 1), replacement=True)[:, :most])
+            return torch.stack(columns, -1)
         return Auto().sample(self._support.zeros, (len(data.total), most))
 
     # Perfect draws

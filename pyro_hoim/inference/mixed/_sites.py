@@ -213,7 +213,15 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
         listing = None if law.impossible is None else Listing(law.impossible)
         # Blocks "auto" are chosen where the law stands alone; elsewhere each visit costs runs of the program.
         visited = replace(schedule, blocks="sites") if schedule.blocks == "auto" else schedule
-        blocks = _listed_blocks(law, visited, listing)
+        # Blocks that are drawn from a list of their states where the program depends on them. The others are drawn by
+        # elimination where the law stands alone; elsewhere their variables are visited one by one.
+        cards, names = law.domain.cardinalities, law.domain.names
+        blocks: list[tuple[int, ...]] = []
+        for block in visited.resolve(law.hypergraph, has_list=listing and listing.has):
+            is_listed = math.prod(cards[i] for i in block) <= visited.max_listed
+            is_listed = is_listed or (listing is not None and listing.has([names[i] for i in block]))
+            blocks += [block] if is_listed else [(i,) for i in block]
+        blocks = list(dict.fromkeys(blocks))
         blocks += _connecting_blocks(name, law, visited, blocks)
         levels, visits = [torch.arange(n, device=value.device) for n in domain.cardinalities], list[Visit]()
         for block in blocks:
@@ -232,23 +240,6 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
     size, flat = max(1, math.prod(atoms.shape[1:])), atoms.reshape(len(atoms), -1).to(value)
     visits = tuple(Visit(tuple(range(first, first + size)), flat) for first in range(0, fn.event_shape.numel(), size))
     return DiscreteSite(name, value.dtype, fn.batch_shape, fn.event_shape, plates, visits, atoms=atoms)
-
-
-def _listed_blocks(
-    law: HierarchicalLogLinear, schedule: GibbsSchedule, listing: Listing | None
-) -> list[tuple[int, ...]]:
-    """Blocks that are drawn from a list of their states where the program depends on them.
-
-    The others are drawn by elimination where the law stands alone; elsewhere the rest of the program is no part of the
-    interactions, and their variables are visited one by one.
-    """
-    cards, names = law.domain.cardinalities, law.domain.names
-    blocks: list[tuple[int, ...]] = []
-    for block in schedule.resolve(law.hypergraph, has_list=listing and listing.has):
-        is_listed = math.prod(cards[i] for i in block) <= schedule.max_listed
-        is_listed = is_listed or (listing is not None and listing.has([names[i] for i in block]))
-        blocks += [block] if is_listed else [(i,) for i in block]
-    return list(dict.fromkeys(blocks))
 
 
 def _connecting_blocks(

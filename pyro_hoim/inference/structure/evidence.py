@@ -332,7 +332,17 @@ class StructureEvidence:
             terms = np.array([self.term(int(bits)) for bits in sets])[inverse.reshape(both.shape)]
             return (terms[0] - terms[1]).sum(1)
         if self.method == "laplace" and self._kernels is not None:
-            return self._from_newton(masks)
+            kernels, columns = self._kernels, self.columns(masks)
+            values = newton_batch(kernels[0], columns)[1]
+            for kernel in kernels[1:]:
+                values = values - newton_batch(kernel, columns)[1]
+            if not self._is_conjugate:
+                values = values + columns @ (0.5 * np.log(kernels[0].precision / (2 * np.pi)))
+            # What the compiled route leaves open is found in smaller steps, or its error is told.
+            for k in np.flatnonzero(np.isnan(values)):  # says what is wrong, or finds it in smaller steps
+                graph = self.space.hypergraph_of(masks[k])
+                values[k] = log_evidence(graph, self.data, self.prior, method="laplace").value
+            return values
         graphs = map(self.space.hypergraph_of, masks)
         options: dict[str, Any] = {"method": self.method, "partition": self.partition, "seed": self.seed}
         return np.array([log_evidence(graph, self.data, self.prior, **options).value for graph in graphs])
@@ -363,21 +373,6 @@ class StructureEvidence:
         whole = np.concatenate([np.ones((len(flags), len(self.space.domain)), dtype=bool), flags], 1)
         sizes = [where.stop - where.start for where in self.space.largest.parameter_slices.values()]
         return np.repeat(whole, sizes, 1)
-
-    def _from_newton(self, masks: list[int]) -> Floats:
-        kernels = self._kernels
-        assert kernels is not None
-        columns = self.columns(masks)
-        values = newton_batch(kernels[0], columns)[1]
-        for kernel in kernels[1:]:
-            values = values - newton_batch(kernel, columns)[1]
-        if not self._is_conjugate:
-            values = values + columns @ (0.5 * np.log(kernels[0].precision / (2 * np.pi)))
-        # What the compiled route leaves open is found in smaller steps, or its error is told.
-        for k in np.flatnonzero(np.isnan(values)):  # says what is wrong, or finds it in smaller steps
-            graph = self.space.hypergraph_of(masks[k])
-            values[k] = log_evidence(graph, self.data, self.prior, method="laplace").value
-        return values
 
     # Theta given a member
 
@@ -430,7 +425,17 @@ class StructureEvidence:
         """
         cells = self._num_cells
         if self.method == "exact":
-            return self._cells_from_terms(masks, weights)
+            # Products of the means of independent conditional tables, p(v | later(v)).
+            rest = np.int64(1) << np.arange(len(self.space.domain), dtype=np.int64)
+            total = np.zeros(self.space.domain.num_states)
+            for start in range(0, len(masks), _BATCH):
+                _, closed = self.space.eliminate(self.space.unpacked(masks[start : start + _BATCH]))
+                for row, weight in zip(closed, weights[start:], strict=False):
+                    logs = sum(
+                        self._log_margin(int(c)) - self._log_margin(int(c ^ v)) for c, v in zip(row, rest, strict=True)
+                    )
+                    total += weight * np.exp(logs)
+            return total
         # One by one where tables are not small, else in batches over the table of all candidates.
         total = np.zeros(cells)
         if self._kernels is None:
@@ -460,19 +465,6 @@ class StructureEvidence:
         for part in theta.split(max(1, _MAX_ENTRIES // cells)):
             total += HierarchicalLogLinear(self.space.largest, part, validate_args=False).probs.sum(0)
         return total / len(theta)
-
-    def _cells_from_terms(self, masks: Sequence[int], weights: Floats) -> Floats:
-        """Products of the means of independent conditional tables, p(v | later(v))."""
-        rest = np.int64(1) << np.arange(len(self.space.domain), dtype=np.int64)
-        total = np.zeros(self.space.domain.num_states)
-        for start in range(0, len(masks), _BATCH):
-            _, closed = self.space.eliminate(self.space.unpacked(masks[start : start + _BATCH]))
-            for row, weight in zip(closed, weights[start:], strict=False):
-                logs = sum(
-                    self._log_margin(int(c)) - self._log_margin(int(c ^ v)) for c, v in zip(row, rest, strict=True)
-                )
-                total += weight * np.exp(logs)
-        return total
 
     def _log_margin(self, bits: int) -> Floats:
         """Log of the real and fictive rows in the margin of a set of variables, at every cell of the table."""

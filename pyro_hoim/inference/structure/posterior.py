@@ -380,7 +380,16 @@ class StructurePosterior:
         hidden[:, column] = -1
         given = Observations.from_tensor(hidden, domain)
         if domain.num_states > MAX_CELLS:
-            probs, error = self._predict_by_draws(given, target, check_whole(num_draws, "num_draws", 2), seed)
+            # Means over draws of the probabilities given each, and their standard errors.
+            check_whole(num_draws, "num_draws", 2)
+            drawn, space = self.sample(num_draws, seed=seed), self.structure_prior.space
+            draws: list[torch.Tensor] = []
+            for mask, theta in zip(space.masks_of((drawn.gamma == 1).numpy()), drawn.theta, strict=True):
+                columns = torch.from_numpy(self.evidence.columns([mask])[0])
+                model = LogLinearEnergy.from_theta(space.hypergraph_of(mask), theta[columns])
+                draws.append(predict(model, given, target, seed=seed).probs)
+            each = torch.stack(draws)
+            probs, error = each.mean(0), each.std(0) / math.sqrt(num_draws)
         else:
             probs = _conditionals(self.cell_probabilities(), given, target)
             error = self._error_of(probs, given, target)
@@ -398,19 +407,6 @@ class StructurePosterior:
         thetas = [None] * len(shares) if self.theta is None else list(self.theta)
         tables = torch.stack([self._cells(*both) for both in zip(shares, thetas, strict=True)])
         return _conditionals(tables, given, target).std(0) / math.sqrt(len(tables))
-
-    def _predict_by_draws(
-        self, given: Observations, target: str, num_draws: int, seed: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Means over draws of the probabilities given each, (N, K), and their standard errors."""
-        drawn, space = self.sample(num_draws, seed=seed), self.structure_prior.space
-        draws: list[torch.Tensor] = []
-        for mask, theta in zip(space.masks_of((drawn.gamma == 1).numpy()), drawn.theta, strict=True):
-            columns = torch.from_numpy(self.evidence.columns([mask])[0])
-            model = LogLinearEnergy.from_theta(space.hypergraph_of(mask), theta[columns])
-            draws.append(predict(model, given, target, seed=seed).probs)
-        probs = torch.stack(draws)
-        return probs.mean(0), probs.std(0) / math.sqrt(num_draws)
 
 
 def _conditionals(tables: torch.Tensor, rows: Observations, target: str) -> torch.Tensor:
@@ -606,7 +602,16 @@ def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Structur
     )
     rows = Observations(domain, tensors["codes"], tensors["counts"], "squares" in tensors, tensors.get("squares"))
     evidence = StructureEvidence(rows, law.space, **header["evidence"])
-    _check_collections(law, tensors["gamma"], tensors["log_evidence"], tensors["probabilities"])
+    # Distinct members of the space, each with its log evidence, and probabilities that sum to one.
+    gamma, values, shares = (tensors[name] for name in ("gamma", "log_evidence", "probabilities"))
+    if gamma.dtype != torch.uint8 or not bool((gamma <= 1).all()) or not bool(law.support.check(gamma.bool()).all()):
+        raise conflict("gamma", "a collection lies outside the space")
+    if not len(gamma) or len(gamma.unique(dim=0)) < len(gamma):
+        raise conflict("gamma", "collections are repeated, or there are none")
+    if any(value.dtype != torch.float64 or value.shape != gamma.shape[:1] for value in (values, shares)):
+        raise conflict("gamma", "there is not one number for every collection")
+    if bool(values.isnan().any()) or not (bool((shares >= 0).all()) and abs(float(shares.sum()) - 1) < _ROUNDING):
+        raise conflict("probabilities", "they are not those of a law")
     index, theta = tensors.get("index"), tensors.get("theta")
     # Chains meet every collection as often as its share says, with finite theta.
     shares = tensors["probabilities"]
@@ -623,17 +628,4 @@ def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Structur
     result = header["result"]
     if result["num_effective"] is not None and result["num_effective"] <= 0:
         raise conflict("result", "no posterior has these values")
-    listed = tensors["gamma"].bool(), tensors["log_evidence"], tensors["probabilities"]
-    return StructurePosterior(evidence, law, *listed, index, theta, **result)
-
-
-def _check_collections(law: StructurePrior, gamma: torch.Tensor, values: torch.Tensor, shares: torch.Tensor) -> None:
-    """Distinct members of the space, each with its log evidence, and probabilities that sum to one."""
-    if gamma.dtype != torch.uint8 or not bool((gamma <= 1).all()) or not bool(law.support.check(gamma.bool()).all()):
-        raise conflict("gamma", "a collection lies outside the space")
-    if not len(gamma) or len(gamma.unique(dim=0)) < len(gamma):
-        raise conflict("gamma", "collections are repeated, or there are none")
-    if any(value.dtype != torch.float64 or value.shape != gamma.shape[:1] for value in (values, shares)):
-        raise conflict("gamma", "there is not one number for every collection")
-    if bool(values.isnan().any()) or not (bool((shares >= 0).all()) and abs(float(shares.sum()) - 1) < _ROUNDING):
-        raise conflict("probabilities", "they are not those of a law")
+    return StructurePosterior(evidence, law, gamma.bool(), values, shares, index, theta, **result)

@@ -165,7 +165,16 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
     states_of = list[Codes]()
     # Levels that begin, strong ones and others.
     for tables in alone:
-        gains = _gains(graph, tables, firsts)
+        gains = np.zeros((firsts[-1], firsts[-1]))
+        for members, piece, shape in zip(
+            graph.edge_indices, graph.term_slices.values(), graph.edge_shapes, strict=True
+        ):
+            part = tables[piece].reshape(shape)
+            for first, second in itertools.combinations(range(len(shape)), 2):
+                best = part.max(tuple(k for k in range(len(shape)) if k not in (first, second)))
+                u, v = members[first], members[second]
+                gains[firsts[u] : firsts[u + 1], firsts[v] : firsts[v + 1]] += best
+                gains[firsts[v] : firsts[v + 1], firsts[u] : firsts[u + 1]] += best.T
         scale = np.abs(gains).max()
         gains += 1e-9 * scale * random.random(gains.shape)  # ties are broken at random
         seeds = np.arange(total)
@@ -194,19 +203,6 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
             field = field + chosen @ gains
         states_of.append(states)
     return np.stack(states_of)
-
-
-def _gains(graph: InteractionHypergraph, tables: Floats, firsts: Codes) -> Floats:
-    """The largest entries of tables (num_terms,) for every two levels, summed, (levels, levels)."""
-    gains = np.zeros((firsts[-1], firsts[-1]))
-    for members, piece, shape in zip(graph.edge_indices, graph.term_slices.values(), graph.edge_shapes, strict=True):
-        part = tables[piece].reshape(shape)
-        for first, second in itertools.combinations(range(len(shape)), 2):
-            best = part.max(tuple(k for k in range(len(shape)) if k not in (first, second)))
-            u, v = members[first], members[second]
-            gains[firsts[u] : firsts[u + 1], firsts[v] : firsts[v + 1]] += best
-            gains[firsts[v] : firsts[v + 1], firsts[u] : firsts[u + 1]] += best.T
-    return gains
 
 
 def _strongest_cells(graph: InteractionHypergraph, tables: Floats, states: Codes) -> Codes:

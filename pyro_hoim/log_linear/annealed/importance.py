@@ -71,14 +71,6 @@ def _layout(hypergraph: InteractionHypergraph) -> tuple[torch.Tensor, torch.Tens
     return torch.tensor(source, dtype=torch.long), torch.tensor(target, dtype=torch.long), levels
 
 
-def single_terms(hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
-    """Single-variable tables (*batch, sum of cardinalities) of tables (*batch, num_terms); zero where there is none."""
-    source, target, _ = _layout(hypergraph)
-    terms = tables.new_zeros(*tables.shape[:-1], sum(hypergraph.domain.cardinalities), dtype=torch.float64)
-    terms[..., target.to(tables.device)] = tables[..., source.to(tables.device)].double()
-    return terms.masked_fill_(torch.isneginf(terms), 0.0)  # impossible levels are not the reference's to leave out
-
-
 def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch.Tensor:
     r"""Log weights of all levels from the data's marginals, a reference for :class:`AnnealedImportance`.
 
@@ -521,7 +513,11 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         size = sum(model.domain.cardinalities)
         if isinstance(self.reference, str):
             if self.reference == "singles":
-                return single_terms(model.hypergraph, model.tables)
+                # Tables of single variables, zero where there are none: impossible levels are not for it to leave out.
+                tables, (source, target, _) = model.tables, _layout(model.hypergraph)
+                terms = tables.new_zeros(*tables.shape[:-1], size, dtype=torch.float64)
+                terms[..., target.to(tables.device)] = tables[..., source.to(tables.device)].double()
+                return terms.masked_fill_(torch.isneginf(terms), 0.0)
             return model.tables.new_zeros(size, dtype=torch.float64)
         if len(self.reference) != size:
             wanted = f"{size} log weights, one for every level of every variable"

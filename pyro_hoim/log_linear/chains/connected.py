@@ -164,16 +164,8 @@ def _components(support: LogLinearEnergy, patterns: Flags) -> Iterator[_Componen
 def _left_of(component: _Component, blocks: Blocks) -> list[_Component]:
     """Components of one, less the variables that do not matter to chains with these blocks."""
     parts = {part.members: part.table for part in component}
-    _take_out(parts, blocks)
-    return _joined(parts)
-
-
-def _take_out(parts: dict[tuple[int, ...], Flags], blocks: Blocks) -> None:
-    """Take variables out of excluded combinations, by members, as far as chains connect the states without them alike.
-
-    A variable goes where every move of the others leaves it a level that is possible before and after: chains can then
-    make the moves of the others at any level of it. What others may not be, as it leaves it none, is excluded of them.
-    """
+    # A variable goes where every move of the others leaves it a level that is possible before and after: chains can
+    # then make the moves of the others at any level of it. What others may not be, as it leaves it none, is excluded.
     cards = {v: n for members, table in parts.items() for v, n in zip(members, table.shape, strict=True)}
     touching: dict[int, set[tuple[int, ...]]] = {v: set() for v in cards}
     for members in parts:
@@ -206,6 +198,7 @@ def _take_out(parts: dict[tuple[int, ...], Flags], blocks: Blocks) -> None:
             for u in others:
                 touching[u].add(others)
         waiting.extend(u for u in others if u not in waiting)
+    return _joined(parts)
 
 
 def _spread(table: Flags, members: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> Flags:

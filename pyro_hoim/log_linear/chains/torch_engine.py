@@ -259,12 +259,7 @@ class TorchEngine:
 
     def _sweep(self, row: tuple[int, ...], is_tempered: bool) -> None:
         """A sweep at the inverse temperatures that are set."""
-        for first, batches in self._segments(row):
-            self._draw_uniforms(sum(map(self._num_draws, batches)))
-            self._graphs.run((row, first, is_tempered), partial(self._draw_all, batches, is_tempered))
-
-    def _segments(self, row: tuple[int, ...]) -> list[tuple[int, list[tuple[int, ...]]]]:
-        """Steps of a sweep with few enough random numbers, and the number of the first one."""
+        # Steps of a sweep with few enough random numbers, and the number of the first one.
         limit = max(1, _MAX_UNIFORMS // max(1, self._shape[0] * self._shape[1]))
         segments: list[tuple[int, list[tuple[int, ...]]]] = []
         room = 0
@@ -274,7 +269,9 @@ class TorchEngine:
                 room = limit
             segments[-1][1].append(batch)
             room -= self._num_draws(batch)
-        return segments
+        for first, batches in segments:
+            self._draw_uniforms(sum(map(self._num_draws, batches)))
+            self._graphs.run((row, first, is_tempered), partial(self._draw_all, batches, is_tempered))
 
     def _draw_uniforms(self, count: int) -> None:
         """Fill the first random numbers (count, groups, chains)."""

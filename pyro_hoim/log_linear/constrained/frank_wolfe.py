@@ -39,7 +39,12 @@ def best_steps(plane: Restriction, upper: NDArray[np.float64]) -> Floats:
         is_free = ((steps > 0) | (here.gradient < 0)) & ((steps < upper) | (here.gradient > 0)) & (upper > 0)
         if float(np.abs(here.gradient * is_free) @ upper) <= _FLAT * scale:
             break
-        for direction in (_newton(here, is_free), -here.gradient * is_free * (upper @ upper) / scale):
+        # Minus the inverse Hessian of the free coordinates times their gradient, the Hessian slightly raised.
+        newton, free = np.zeros(len(is_free)), np.flatnonzero(is_free)
+        hessian = here.hessian[np.ix_(free, free)]
+        raised = hessian + np.eye(len(free)) * max(1e-300, 1e-12 * float(np.trace(hessian)))
+        newton[free] = -np.linalg.solve(raised, here.gradient[free])
+        for direction in (newton, -here.gradient * is_free * (upper @ upper) / scale):
             lower = _searched(plane, steps, here, direction, upper)
             if lower is not None:
                 steps, here = lower
@@ -47,16 +52,6 @@ def best_steps(plane: Restriction, upper: NDArray[np.float64]) -> Floats:
         else:
             break
     return steps
-
-
-def _newton(here: Derivatives, is_free: NDArray[np.bool_]) -> Floats:
-    """Minus the inverse Hessian of the free coordinates times their gradient, the Hessian slightly raised."""
-    direction = np.zeros(len(is_free))
-    free = np.flatnonzero(is_free)
-    hessian = here.hessian[np.ix_(free, free)]
-    raised = hessian + np.eye(len(free)) * max(1e-300, 1e-12 * float(np.trace(hessian)))
-    direction[free] = -np.linalg.solve(raised, here.gradient[free])
-    return direction
 
 
 def _searched(

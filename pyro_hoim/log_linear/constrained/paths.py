@@ -140,7 +140,18 @@ def solution_path(
     check_type(held_out, Loss, "held_out")
     if held_out.hypergraph != loss.hypergraph or held_out.coding != loss.coding:
         raise other_domain("held_out", f"{loss.hypergraph}", received=f"{held_out.hypergraph}")
-    points = list(_ordered(_checked_grid(grid)))
+    # Every part's terms, radii upwards and strengths downwards.
+    wanted = "sequences of balls, or of penalties, by the name of the part"
+    if not isinstance(grid, Mapping):
+        raise wrong_type("grid", wanted, grid)
+    if not grid or not all(len(terms) for terms in grid.values()):
+        raise none_received("grid", wanted)
+    kind = Ball if isinstance(next(iter(grid.values()))[0], Ball) else NormPenalty
+    for name, terms in grid.items():
+        for term in terms:
+            check_type(term, kind, f"grid[{name!r}]")
+    by_size = {name: sorted(terms, key=_size, reverse=kind is NormPenalty) for name, terms in grid.items()}
+    points = list(_ordered(by_size))
     options = checked_run(run)
     # What an interrupted run had solved, at the points in the order of this one.
     file = options.file()
@@ -177,20 +188,6 @@ def solution_path(
                 interrupt.is_pending = False  # it had its effect
                 break
     return SolutionPath(tuple(results), tuple(losses), "interrupted" if len(results) < len(points) else "complete")
-
-
-def _checked_grid(grid: object) -> dict[str, list[Ball] | list[NormPenalty]]:
-    """Every part's terms, radii upwards and strengths downwards."""
-    wanted = "sequences of balls, or of penalties, by the name of the part"
-    if not isinstance(grid, Mapping):
-        raise wrong_type("grid", wanted, grid)
-    if not grid or not all(len(terms) for terms in grid.values()):
-        raise none_received("grid", wanted)
-    kind = Ball if isinstance(next(iter(grid.values()))[0], Ball) else NormPenalty
-    for name, terms in grid.items():
-        for term in terms:
-            check_type(term, kind, f"grid[{name!r}]")
-    return {name: sorted(terms, key=_size, reverse=kind is NormPenalty) for name, terms in grid.items()}
 
 
 def _ordered(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

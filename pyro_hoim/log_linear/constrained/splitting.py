@@ -181,20 +181,6 @@ class _Run:
         self._here = Point(scaled, value, value, gradient * self._root)
         return self._here
 
-    def _shrunk(self, point: Floats) -> tuple[Floats, int]:
-        """Proximal map, or projection, of both terms at a point, and the rank of the first."""
-        matrix = point[: self._split_at].reshape(self._map.shape)
-        if isinstance(self._low, Ball):
-            low, rank = self._map.project(matrix, self._low.radius / self._order)
-        else:
-            low, rank = self._map.shrink(matrix, self._step * self._low.strength * self._order)
-        rest = point[self._split_at :]
-        if isinstance(self._sparse, Ball):
-            rest = np.copysign(project_magnitudes(np.abs(rest), self._sparse.radius, self._root), rest)
-        elif self._sparse is not None:
-            rest = np.copysign(np.maximum(np.abs(rest) - self._step * self._sparse.strength * self._root, 0.0), rest)
-        return np.concatenate([low.ravel(), rest]), rank
-
     def _fitted(self, point: Floats) -> Floats:
         """Proximal map of the loss of the sum of both parts at a point."""
         low = self._map.nearest(point[: self._split_at].reshape(self._map.shape)) / self._root
@@ -221,7 +207,18 @@ class _Run:
     def step(self) -> None:
         """One iteration: both proximal maps, the certificate, and the next point."""
         self._iteration += 1
-        shrunk, rank = self._shrunk(self._point)
+        # Proximal map, or projection, of both terms at the point, and the rank of the first.
+        matrix = self._point[: self._split_at].reshape(self._map.shape)
+        if isinstance(self._low, Ball):
+            low, rank = self._map.project(matrix, self._low.radius / self._order)
+        else:
+            low, rank = self._map.shrink(matrix, self._step * self._low.strength * self._order)
+        rest = self._point[self._split_at :]
+        if isinstance(self._sparse, Ball):
+            rest = np.copysign(project_magnitudes(np.abs(rest), self._sparse.radius, self._root), rest)
+        elif self._sparse is not None:
+            rest = np.copysign(np.maximum(np.abs(rest) - self._step * self._sparse.strength * self._root, 0.0), rest)
+        shrunk = np.concatenate([low.ravel(), rest])
         change = self._fitted(2 * shrunk - self._point) - shrunk
         residual = float(np.linalg.norm(change))
         if self._plain is not None and not residual <= 2 * self._residual:  # the combination led astray

@@ -30,20 +30,6 @@ def split(plan: BucketPlan, tables: torch.Tensor, with_graph: bool) -> Sequence[
     return tables.split(max(1, _BATCH_CELLS // cells_alive(plan, with_graph)))
 
 
-def factors_of(plan: BucketPlan, tables: torch.Tensor) -> list[torch.Tensor]:
-    """Log tables (B, *cardinalities), axes in the plan's order, from flat ones (B, terms of one slice)."""
-    factors: list[torch.Tensor] = []
-    start = 0
-    for f, edge in enumerate(plan.hypergraph.edge_indices):
-        shape = tuple(plan.cards[v] for v in edge)
-        size = math.prod(shape)
-        table = tables[:, start : start + size].reshape(tables.shape[0], *shape)
-        start += size
-        axes = [edge.index(v) + 1 for v in plan.scopes[f]]
-        factors.append(table if axes == sorted(axes) else table.permute(0, *axes))
-    return factors
-
-
 def _view(plan: BucketPlan, table: torch.Tensor, scope: tuple[int, ...], union: tuple[int, ...]) -> torch.Tensor:
     """The table with axes of length one where a variable of ``union`` is not in its scope."""
     return table.reshape(table.shape[0], *(plan.cards[v] if v in scope else 1 for v in union))
@@ -70,7 +56,16 @@ def upward(
     plan: BucketPlan, tables: torch.Tensor, reduce: Reduce = log_sum, release: bool = False
 ) -> list[torch.Tensor]:
     """All factors, tables (B, terms of the slice) and messages, of one slice; with ``release`` only the roots stay."""
-    factors = factors_of(plan, tables)
+    # Log tables (B, *cardinalities), axes in the plan's order, from flat ones (B, terms of one slice).
+    factors: list[torch.Tensor] = []
+    start = 0
+    for f, edge in enumerate(plan.hypergraph.edge_indices):
+        shape = tuple(plan.cards[v] for v in edge)
+        size = math.prod(shape)
+        table = tables[:, start : start + size].reshape(tables.shape[0], *shape)
+        start += size
+        axes = [edge.index(v) + 1 for v in plan.scopes[f]]
+        factors.append(table if axes == sorted(axes) else table.permute(0, *axes))
     gone = tables.new_empty(0)
     for bucket in plan.buckets:
         factors.append(reduce(_sum_of(plan, factors, bucket, tables)))

@@ -107,12 +107,6 @@ def pair_reads(levels: list[int]) -> int:
     return sum(levels) * (len(levels) - 1)
 
 
-def _reads(graph: InteractionHypergraph) -> int:
-    """Entries of the tables of interactions that one row reads for the conditionals of all columns."""
-    cards = graph.domain.cardinalities
-    return sum(cards[i] for members in graph.edge_indices if len(members) > 1 for i in members)
-
-
 def pseudo_seconds(reads: int, num_parameters: float, num_rows: float) -> float:
     """Seconds that a fit by pseudo-likelihood takes very roughly.
 
@@ -204,5 +198,8 @@ def check_pseudo_duration(graph: InteractionHypergraph, num_rows: float) -> None
         CostWarning: more than ten seconds.
     """
     num_rows = min(num_rows, graph.domain.num_states)
-    seconds = pseudo_seconds(_reads(graph), graph.num_parameters, num_rows)
+    # Entries of the tables of interactions that one row reads for the conditionals of all columns.
+    cards = graph.domain.cardinalities
+    reads = sum(cards[i] for members in graph.edge_indices if len(members) > 1 for i in members)
+    seconds = pseudo_seconds(reads, graph.num_parameters, num_rows)
     _warn(seconds, f"{plural(graph.num_parameters, 'parameter')}, {plural(num_rows, 'row')}", _LESS)

@@ -306,30 +306,6 @@ def _with_limit(
         problem.recession = parametrization(graph).from_tables(fallen).numpy()
 
 
-def pseudo_problem(
-    coordinates: Coordinates,
-    rows: Observations,
-    penalty: Penalty | None,
-    structural: ImpossibleStates | None,
-    from_zero: bool,
-) -> Problem:
-    """Pseudo-likelihood of complete rows; an empty margin makes its maximum infinite, too."""
-    hypergraph = coordinates.hypergraph
-    _check_single_steps(hypergraph, structural, is_declared=True)
-    start, margins = np.zeros(hypergraph.num_parameters), rows.marginal_counts(hypergraph.edges)
-    target = PseudoLikelihood(hypergraph, rows, coordinates, structural)
-    problem = Problem(coordinates, target, start, rows.total_count, np.empty(0), rows, support=structural)
-    if penalty is None:
-        _with_limit(problem, margins, structural, None)
-        if not problem.is_infinite:
-            problem.existence = None  # of the likelihood it says no more
-        elif not from_zero:
-            _check_single_steps(hypergraph, problem.limit, is_declared=False)
-            problem.support = problem.limit
-            problem.objective = PseudoLikelihood(hypergraph, rows, coordinates, problem.limit)
-    return problem
-
-
 def _check_single_steps(hypergraph: InteractionHypergraph, zeros: ImpossibleStates | None, is_declared: bool) -> None:
     """Refuse zeros that were declared, and warn of others, between which steps of single columns do not lead."""
     if zeros is None:
@@ -347,86 +323,15 @@ def _check_single_steps(hypergraph: InteractionHypergraph, zeros: ImpossibleStat
         warnings.warn(DataWarning(f"fit: {problem}"), stacklevel=caller_level())
 
 
-def general_problem(
-    coordinates: Coordinates,
-    data: Observations | torch.Tensor,
-    penalty: Penalty | None,
-    partition: PartitionBackend | None,
-    structural: ImpossibleStates | None,
-    from_zero: bool,
-    space: np.ndarray | None = None,
-    is_bound: bool = False,
-) -> Problem:
-    """Likelihood from marginal counts, or its bound, through a backend; without one through the dense design.
-
-    ``space`` is the basis of a subspace that theta is restricted to. The support of an infinite estimate is that of its
-    limit, unless a path from zero is wanted.
-    """
-    # The means of the statistics, from rows or margins.
-    hypergraph = coordinates.hypergraph
-    rows = data if isinstance(data, Observations) else None
-    margins = (data.marginal_counts(hypergraph.edges) if isinstance(data, Observations) else data).to(torch.float64)
-    if rows is not None:
-        num_rows = rows.total_count
-    else:
-        num_rows = float(margins[next(iter(hypergraph.term_slices.values()))].sum())
-    mean, own_mean = (c.statistics(margins) / num_rows for c in (coordinates, own_coordinates(hypergraph)))
-
-    def through_backend(support: ImpossibleStates | None) -> Likelihood | LikelihoodBound:
-        if is_bound:
-            return LikelihoodBound(hypergraph, mean, buckets_of(partition), coordinates, support)
-        assert partition is not None
-        return Likelihood(hypergraph, mean, on_support(partition, support), coordinates, space)
-
-    # Through the design where there is no backend; a subspace has fewer parameters.
-    design, support = None, structural
-    if partition is None:
-        design, working = design_matrix(hypergraph), design_matrix(hypergraph, coordinates.coding)
-        used = (working, mean) if space is None else (working @ space, mean @ space)
-        objective: Objective = DenseLikelihood(*used)
-    else:
-        objective = through_backend(support)
-    start = np.zeros(hypergraph.num_parameters if space is None else space.shape[1])
-    problem = Problem(
-        coordinates, objective, start, num_rows, own_mean, rows, margins, support, support, basis=space, design=design
-    )
-    if space is not None:
-        problem.existence = MLEExistence(None, "unknown", is_complete=False)
-    elif penalty is None:
-        is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
-        _with_limit(problem, margins, structural, rows if is_small and not is_bound else None)
-        if problem.is_infinite and partition is not None and not from_zero:
-            problem.support = problem.limit
-            problem.objective = through_backend(problem.limit)
-        elif is_bound and not problem.is_infinite:
-            problem.existence = None  # of the likelihood it says no more
-    if is_bound and rows is not None and not from_zero:
-        problem.start = _pseudo_start(problem, rows, penalty)
-    return problem
-
-
-def _pseudo_start(problem: Problem, rows: Observations, penalty: Penalty | None) -> np.ndarray:
-    """Roughly the maximum of the pseudo-likelihood, where the orders of mini-buckets can be told apart."""
-    target = PseudoLikelihood(problem.hypergraph, rows, problem.coordinates, problem.support)
-    penalised: PseudoLikelihood | Penalised = target
-    if isinstance(penalty, SmoothPenalty):
-        penalised = Penalised(target, penalty, problem.hypergraph, problem.num_rows)
-    first = penalised.evaluate(problem.start)
-    return lbfgs(penalised.evaluate, first, _ROUGHLY, _START_STEPS, lambda *_: False).point.theta
-
-
-def dense_problem(
+def _dense_problem(
     coordinates: Coordinates,
     rows: Observations,
     structural: ImpossibleStates | None,
     penalty: Penalty | None,
     from_zero: bool,
-    space: np.ndarray | None = None,
+    space: np.ndarray | None,
 ) -> Problem:
-    """Likelihood on a dense design, restricted to a smaller facial set unless a path from zero is wanted.
-
-    ``space`` is the basis of a subspace that theta is restricted to.
-    """
+    """Likelihood on a dense design, restricted to a smaller facial set unless a path from zero is wanted."""
     # The design, and the means of its statistics.
     num_rows, hypergraph = rows.total_count, coordinates.hypergraph
     design, working = design_matrix(hypergraph), design_matrix(hypergraph, coordinates.coding)
@@ -863,14 +768,78 @@ def _problem(
     from_zero: bool,
     space: np.ndarray | None,
 ) -> Problem:
-    """What the solver works on; without a backend the likelihood of a dense design."""
+    """What the solver works on; without a backend the likelihood of a dense design.
+
+    ``space`` is the basis of a subspace that theta is restricted to. The support of an infinite estimate is that of its
+    limit, unless a path from zero is wanted.
+    """
     if isinstance(data, Observations):
         if objective == "pseudo-likelihood":
-            return pseudo_problem(coordinates, data, penalty, structural, from_zero)
+            # The pseudo-likelihood of complete rows; an empty margin makes its maximum infinite, too.
+            hypergraph = coordinates.hypergraph
+            _check_single_steps(hypergraph, structural, is_declared=True)
+            start, margins = np.zeros(hypergraph.num_parameters), data.marginal_counts(hypergraph.edges)
+            target = PseudoLikelihood(hypergraph, data, coordinates, structural)
+            problem = Problem(coordinates, target, start, data.total_count, np.empty(0), data, support=structural)
+            if penalty is None:
+                _with_limit(problem, margins, structural, None)
+                if not problem.is_infinite:
+                    problem.existence = None  # of the likelihood it says no more
+                elif not from_zero:
+                    _check_single_steps(hypergraph, problem.limit, is_declared=False)
+                    problem.support = problem.limit
+                    problem.objective = PseudoLikelihood(hypergraph, data, coordinates, problem.limit)
+            return problem
         if backend is None:
-            return dense_problem(coordinates, data, structural, penalty, from_zero, space)
+            return _dense_problem(coordinates, data, structural, penalty, from_zero, space)
+    # Likelihood from marginal counts, or its bound: the means of the statistics, from rows or margins.
     is_bound = objective == "bound"
-    return general_problem(coordinates, data, penalty, backend, structural, from_zero, space, is_bound)
+    hypergraph = coordinates.hypergraph
+    rows = data if isinstance(data, Observations) else None
+    margins = (data.marginal_counts(hypergraph.edges) if isinstance(data, Observations) else data).to(torch.float64)
+    if rows is not None:
+        num_rows = rows.total_count
+    else:
+        num_rows = float(margins[next(iter(hypergraph.term_slices.values()))].sum())
+    mean, own_mean = (c.statistics(margins) / num_rows for c in (coordinates, own_coordinates(hypergraph)))
+
+    def through_backend(support: ImpossibleStates | None) -> Likelihood | LikelihoodBound:
+        if is_bound:
+            return LikelihoodBound(hypergraph, mean, buckets_of(backend), coordinates, support)
+        assert backend is not None
+        return Likelihood(hypergraph, mean, on_support(backend, support), coordinates, space)
+
+    # Through the design where there is no backend; a subspace has fewer parameters.
+    design, support = None, structural
+    if backend is None:
+        design, working = design_matrix(hypergraph), design_matrix(hypergraph, coordinates.coding)
+        used = (working, mean) if space is None else (working @ space, mean @ space)
+        likelihood: Objective = DenseLikelihood(*used)
+    else:
+        likelihood = through_backend(support)
+    start = np.zeros(hypergraph.num_parameters if space is None else space.shape[1])
+    problem = Problem(
+        coordinates, likelihood, start, num_rows, own_mean, rows, margins, support, support, basis=space, design=design
+    )
+    if space is not None:
+        problem.existence = MLEExistence(None, "unknown", is_complete=False)
+    elif penalty is None:
+        is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
+        _with_limit(problem, margins, structural, rows if is_small and not is_bound else None)
+        if problem.is_infinite and backend is not None and not from_zero:
+            problem.support = problem.limit
+            problem.objective = through_backend(problem.limit)
+        elif is_bound and not problem.is_infinite:
+            problem.existence = None  # of the likelihood it says no more
+    if is_bound and rows is not None and not from_zero:
+        # Roughly the maximum of the pseudo-likelihood, where the orders of mini-buckets can be told apart.
+        target = PseudoLikelihood(problem.hypergraph, rows, problem.coordinates, problem.support)
+        penalised: PseudoLikelihood | Penalised = target
+        if isinstance(penalty, SmoothPenalty):
+            penalised = Penalised(target, penalty, problem.hypergraph, problem.num_rows)
+        first = penalised.evaluate(problem.start)
+        problem.start = lbfgs(penalised.evaluate, first, _ROUGHLY, _START_STEPS, lambda *_: False).point.theta
+    return problem
 
 
 def _bound_or_likelihood(

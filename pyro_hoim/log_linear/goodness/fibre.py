@@ -66,16 +66,7 @@ class Fibre:
         facets = {frozenset(hypergraph.domain.indices(edge)) & frozenset(free) for edge in hypergraph.maximal_edges}
         self._facets = [facet for facet in facets if not any(facet < other for other in facets)]
         self._free = free
-        structures = self._block_structures()
-        most = _MAX_PARTS // len(allowed)
-        sizes = np.cumsum([len(blocks) * max(1, math.comb(len(blocks), 2)) for blocks in structures])
-        self._structures = structures[: max(1, int((sizes <= most).sum()))]
-        is_whole = bool(allowed.all()) and len(structures) == len(self._structures)
-        self.is_connected = is_whole and self._is_known(hypergraph)
-        self._moves = self._compiled() if self._structures else None
-
-    def _block_structures(self) -> list[Blocks]:
-        """Structures of blocks, first the minimal ones of single variables, then two sides of every separator."""
+        # Structures of blocks, first the minimal ones of single variables, then two sides of every separator.
         missing = list[tuple[int, ...]]()
         largest = max((len(facet) for facet in self._facets), default=0) + 1
         for size in range(1, min(largest, len(self._free)) + 1):
@@ -89,7 +80,13 @@ class Fibre:
         structures = [tuple((i,) for i in which) for which in missing]
         structures += [self._grown(blocks, first) for blocks in structures for first in (None, *blocks)]
         structures += self._sides()
-        return list(dict.fromkeys(structures))
+        structures = list(dict.fromkeys(structures))
+        most = _MAX_PARTS // len(allowed)
+        sizes = np.cumsum([len(blocks) * max(1, math.comb(len(blocks), 2)) for blocks in structures])
+        self._structures = structures[: max(1, int((sizes <= most).sum()))]
+        is_whole = bool(allowed.all()) and len(structures) == len(self._structures)
+        self.is_connected = is_whole and self._is_known(hypergraph)
+        self._moves = self._compiled() if self._structures else None
 
     def _grown(self, blocks: Blocks, first: tuple[int, ...] | None) -> Blocks:
         """Blocks that take in all other variables that they can, one of them before others, else the smallest."""

@@ -26,7 +26,6 @@ from ...core.laws.traces import check_seed, refuse_traced
 from ...core.partition import LogPartition, PartitionBackend, check_any_possible
 from ...errors import conflict, out_of_reach, refused, size_text, wrong_shape, wrong_type
 from ...runs.container import LOG_LINEAR
-from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto, in_coding
 from ..coding import Coding, Parametrization, family_of, parametrization
@@ -215,20 +214,6 @@ def _is_small(theta: torch.Tensor) -> torch.Tensor:
     return theta.abs() < torch.finfo(theta.dtype).max ** 0.5
 
 
-def log_prob_cells(law: Law) -> torch.Tensor:
-    """Log-probability of every cell (*law batch, *cardinalities); where log Z is not exact, by the sum of the cells."""
-    cards, batch, model = law.domain.cardinalities, law.batch_shape, law.model
-    ones = (*batch, *(1,) * len(cards))
-    total = (-law.log_partition.value if law.draws_exactly else law.tables.new_zeros(batch)).reshape(ones)
-    for where, members in zip(model.hypergraph.term_slices.values(), model.hypergraph.edge_indices, strict=True):
-        shape = [n if i in members else 1 for i, n in enumerate(cards)]
-        total = total + model.tables[..., where].reshape((*batch, *shape))
-    if not law.draws_exactly:
-        flat = total.expand((*batch, *cards)).reshape((*batch, -1)) if cards else total.unsqueeze(-1)
-        total = total - flat.logsumexp(-1).reshape(ones)
-    return total.expand((*batch, *cards))
-
-
 def extended_expectations(law: Law, edges: Iterable[tuple[str, ...]]) -> tuple[torch.Tensor, Mapping[_Names, slice]]:
     """Eta (*law batch, num_terms) of the hypergraph with more edges (zero tables there), and its slices."""
     extended = law.graph.add_edges(edges, hierarchical=False)
@@ -264,7 +249,10 @@ def marginal_tables(
     source = law.hypergraph
     domain = source.domain.project(names)
     # Every component that goes leaves one table on its boundary.
-    parts = _eliminated_components(law.graph, domain)
+    parts: list[tuple[_Names, _Names]] = []
+    for component in law.graph.restrict(domain.names).components():
+        near = {other for name in component for other in law.graph.neighbours(name) if other in domain}
+        parts.append((component, tuple(name for name in domain.names if name in near)))
     boundaries = [boundary for _, boundary in parts if boundary]
     terms = sum(math.prod(1 + source.domain[n].cardinality for n in boundary) for boundary in boundaries)
     if terms > _MAX_TERMS:
@@ -288,8 +276,16 @@ def marginal_tables(
                 lost = torch.zeros_like(full).masked_fill(torch.isneginf(full.detach()), -math.inf)
                 zeros[boundary] = zeros[boundary] + lost if boundary in zeros else lost
                 full = filled_tables(full, [slice(None)])
-            for edge, table in _taken_apart(source, boundary, full).items():
-                pieces[edge] = pieces[edge] + table if edge in pieces else table
+            # The table becomes tables of the law's kind on all subsets of the boundary.
+            simplex = InteractionHypergraph.saturated(source.domain.project(boundary))
+            flat = torch.cat([full.new_zeros((*full.shape[:-1], simplex.num_terms - full.shape[-1])), full], -1)
+            codings = parametrization(simplex)
+            if source.coding == "corner":
+                left = codings.corner_tables(codings.from_tables(flat, "corner"))
+            else:
+                left, _ = codings.purify(flat)
+            for edge, where in simplex.term_slices.items():
+                pieces[edge] = pieces[edge] + left[..., where] if edge in pieces else left[..., where]
     flat = torch.cat([pieces[e] for e in target.edges], -1) if target.edges else tables[..., :0]
     return target, flat, support_of_tables(domain, zeros)
 
@@ -309,27 +305,6 @@ def _boundary_table(law: Law, component: _Names, boundary: _Names) -> torch.Tens
     tables = torch.cat([law.model.tables[..., source.term_slices[e]] for e in part.edges], -1)
     table = backend.log_marginal(LogLinearEnergy._trusted(part, tables), boundary)
     return table.reshape((*law.batch_shape, -1))
-
-
-def _taken_apart(source: InteractionHypergraph, boundary: _Names, full: torch.Tensor) -> dict[_Names, torch.Tensor]:
-    """Tables of a law's kind on all subsets of a boundary, {edge: flat}, of a table (*batch, cells) on the boundary."""
-    simplex = InteractionHypergraph.saturated(source.domain.project(boundary))
-    flat = torch.cat([full.new_zeros((*full.shape[:-1], simplex.num_terms - full.shape[-1])), full], -1)
-    codings = parametrization(simplex)
-    if source.coding == "corner":
-        left = codings.corner_tables(codings.from_tables(flat, "corner"))
-    else:
-        left, _ = codings.purify(flat)
-    return {edge: left[..., where] for edge, where in simplex.term_slices.items()}
-
-
-def _eliminated_components(hypergraph: InteractionHypergraph, domain: Domain) -> list[tuple[_Names, _Names]]:
-    """Connected components of the variables that are not kept, each with its neighbours among the kept ones."""
-    parts: list[tuple[_Names, _Names]] = []
-    for component in hypergraph.restrict(domain.names).components():
-        near = {other for name in component for other in hypergraph.neighbours(name) if other in domain}
-        parts.append((component, tuple(name for name in domain.names if name in near)))
-    return parts
 
 
 _BATCH = 1024  # draws whose cells are evaluated at once
@@ -545,7 +520,19 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     def _log_prob_table(self) -> torch.Tensor:
         num_cells = self.domain.num_states * max(self._law.batch_shape.numel(), 1)
         check_cells(num_cells, self.max_table_cells, "log_prob_table")
-        return log_prob_cells(self._law)
+        # Log-probability of every cell (*law batch, *cardinalities); where log Z is not exact, by the sum of the cells.
+        cards, batch, model = self._law.domain.cardinalities, self._law.batch_shape, self._law.model
+        ones = (*batch, *(1,) * len(cards))
+        total = (
+            -self._law.log_partition.value if self._law.draws_exactly else self._law.tables.new_zeros(batch)
+        ).reshape(ones)
+        for where, members in zip(model.hypergraph.term_slices.values(), model.hypergraph.edge_indices, strict=True):
+            shape = [n if i in members else 1 for i, n in enumerate(cards)]
+            total = total + model.tables[..., where].reshape((*batch, *shape))
+        if not self._law.draws_exactly:
+            flat = total.expand((*batch, *cards)).reshape((*batch, -1)) if cards else total.unsqueeze(-1)
+            total = total - flat.logsumexp(-1).reshape(ones)
+        return total.expand((*batch, *cards))
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws (*sample, *batch, d) of dtype ``torch.long``: perfect and independent where :attr:`sample_is_exact`.

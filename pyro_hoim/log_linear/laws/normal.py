@@ -224,7 +224,19 @@ def normal_prior(
         raise unexpected("per", "'edge', 'coordinate' or None", per, code="unknown-choice")
     # Scales of hyperedges, or of coordinates.
     if isinstance(scale, Mapping):
-        scale, per = _from_mapping(hypergraph, scale), "edge"
+        # Checked scales (*batch, num_edges) from those of sizes or of hyperedges.
+        given: dict[object, _Value] = {
+            int(key) if isinstance(key, Integral) else tuple(cast("Edge", key)): value for key, value in scale.items()
+        }
+        keys = list(given)
+        by_size = all(isinstance(key, int) for key in keys)
+        wanted = [len(e) if by_size else e for e in hypergraph.edges]
+        missing, unknown = sorted({str(k) for k in wanted if k not in keys}), [k for k in keys if k not in wanted]
+        if missing or (unknown and not by_size):
+            wrong = f"{', '.join(missing[:4])} is missing" if missing else f"{unknown[0]!r} is not a hyperedge"
+            wanted = f"one entry per {'size of hyperedge' if by_size else 'hyperedge'}, {wrong}"
+            raise unexpected("scale", wanted, code="missing-part" if missing else "unknown-name")
+        scale, per = _values([given[key] for key in wanted]), "edge"
     elif not isinstance(scale, torch.Tensor) or scale.ndim == 0:
         scale, per = _values([scale]).expand(len(hypergraph)), "edge"
     else:
@@ -305,24 +317,6 @@ def unit_information_prior(
 def unit_strengths(domain: Domain, edges: Sequence[Edge], rows: float = 1.0) -> dict[Edge, float]:
     """Information of some rows of a uniform table about a free coordinate of every set: rows over its cells."""
     return {edge: rows / math.prod(domain[name].cardinality for name in edge) for edge in edges}
-
-
-def _from_mapping(
-    hypergraph: InteractionHypergraph, scale: Mapping[int, _Value] | Mapping[Edge, _Value]
-) -> torch.Tensor:
-    """Checked scales (*batch, num_edges) from those of sizes or of hyperedges."""
-    given: dict[object, _Value] = {
-        int(key) if isinstance(key, Integral) else tuple(cast("Edge", key)): value for key, value in scale.items()
-    }
-    keys = list(given)
-    by_size = all(isinstance(key, int) for key in keys)
-    wanted = [len(e) if by_size else e for e in hypergraph.edges]
-    missing, unknown = sorted({str(k) for k in wanted if k not in keys}), [k for k in keys if k not in wanted]
-    if missing or (unknown and not by_size):
-        wrong = f"{', '.join(missing[:4])} is missing" if missing else f"{unknown[0]!r} is not a hyperedge"
-        wanted = f"one entry per {'size of hyperedge' if by_size else 'hyperedge'}, {wrong}"
-        raise unexpected("scale", wanted, code="missing-part" if missing else "unknown-name")
-    return _values([given[key] for key in wanted])
 
 
 def _values(values: list[_Value]) -> torch.Tensor:

@@ -174,7 +174,19 @@ def train_machine(
     check_choice(method, _METHODS, "method")
     check_type(training, MachineTraining | None, "training")
     settings = MachineTraining() if training is None else training
-    graph = _collection(rows, collection)
+    # The collection over binary variables, as the family of corner coding.
+    wide = [variable for variable in rows.domain if variable.cardinality != 2]
+    if wide:
+        raise unexpected("data", "binary variables", received=f"{wide[0].name!r} with {wide[0].cardinality} levels")
+    if isinstance(collection, InteractionHypergraph):
+        graph = collection
+    elif isinstance(collection, Iterable):
+        graph = InteractionHypergraph(rows.domain, [tuple(edge) for edge in collection], hierarchical=False)
+    else:
+        graph = InteractionHypergraph.from_order(rows.domain, collection)
+    if not len(graph):
+        raise unexpected("collection", "at least one set of variables", received="none", code="empty")
+    graph = graph.in_coding("corner")
     check_data(graph, rows, "data")
     if method == "newton":
         # The maximum-likelihood estimate, refused where it is infinite
@@ -363,25 +375,6 @@ class _GibbsSteps:
         self.theta, self.gradient = state["theta"], state["gradient"]
         self._chains.set_model(self._model())
         self._chains.load_state_dict(part_of(state, "chains."))
-
-
-def _collection(
-    rows: Observations, collection: InteractionHypergraph | Iterable[Iterable[str]] | int
-) -> InteractionHypergraph:
-    """The collection over binary variables, as the family of corner coding."""
-    wide = [variable for variable in rows.domain if variable.cardinality != 2]
-    if wide:
-        received = f"{wide[0].name!r} with {wide[0].cardinality} levels"
-        raise unexpected("data", "binary variables", received=received)
-    if isinstance(collection, InteractionHypergraph):
-        graph = collection
-    elif isinstance(collection, Iterable):
-        graph = InteractionHypergraph(rows.domain, [tuple(edge) for edge in collection], hierarchical=False)
-    else:
-        graph = InteractionHypergraph.from_order(rows.domain, collection)
-    if not len(graph):
-        raise unexpected("collection", "at least one set of variables", received="none", code="empty")
-    return graph.in_coding("corner")
 
 
 def _model(graph: InteractionHypergraph, theta: torch.Tensor) -> LogLinearEnergy:

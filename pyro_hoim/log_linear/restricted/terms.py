@@ -165,17 +165,7 @@ def restricted_interactions(domain: Domain, formula: str, *, scores: Scores | No
         if frozenset(edge) not in restricted:
             tables = [_factor(domain, name, given, orders) for name in edge]
             parts.append((frozenset(edge), [reduce(lambda a, b: _product(domain, a, b), tables)]))
-    return replace(_assembled(hypergraph, parts), orders=orders)
-
-
-def _variables(factor: str | FunctionTerm) -> tuple[str, ...]:
-    return factor.variables if isinstance(factor, FunctionTerm) else (factor,)
-
-
-def _assembled(
-    hypergraph: InteractionHypergraph, parts: list[tuple[frozenset[str], list[_Part]]]
-) -> RestrictedInteractions:
-    """The columns of all terms, those of whole interactions first, in the order of the interactions."""
+    # The columns of all terms, those of whole interactions first, in the order of the interactions.
     order = {frozenset(edge): number for number, edge in enumerate(hypergraph.edges)}
     columns, names = list[np.ndarray](), list[tuple[str, str, str]]()
     for _, part in sorted(parts, key=lambda part: (order[part[0]], len(part[1]))):
@@ -186,7 +176,11 @@ def _assembled(
         names += part[0][1]
     directions = np.column_stack([np.zeros((hypergraph.num_parameters, 0)), *columns])
     terms, levels, words = (tuple(name[k] for name in names) for k in range(3))
-    return RestrictedInteractions(hypergraph, terms, levels, directions, comparisons=words)
+    return replace(RestrictedInteractions(hypergraph, terms, levels, directions, comparisons=words), orders=orders)
+
+
+def _variables(factor: str | FunctionTerm) -> tuple[str, ...]:
+    return factor.variables if isinstance(factor, FunctionTerm) else (factor,)
 
 
 def _factor(domain: Domain, factor: str | FunctionTerm, scores: Scores, orders: dict[str, Order]) -> _Part:

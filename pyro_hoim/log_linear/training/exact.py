@@ -81,7 +81,13 @@ class SweepPlan:
         # Variables without an interaction multiply Z.
         covered = reduce(int.__or__, leaves, 0)
         self.free_states = math.prod(n for i, n in enumerate(self._sizes) if not covered >> i & 1)
-        self.order = _transposition(hypergraph, rank)
+        # Place in the work space of every entry of the flat tables: the same tables with their axes in order of rank.
+        self.order = np.empty(hypergraph.num_terms, dtype=np.int64)
+        pieces = zip(hypergraph.edge_indices, hypergraph.edge_shapes, hypergraph.term_slices.values(), strict=True)
+        for edge, shape, where in pieces:
+            axes = sorted(range(len(edge)), key=lambda i: rank[edge[i]])
+            stored = np.arange(where.start, where.stop).reshape([shape[i] for i in axes])
+            self.order[where] = stored.transpose(np.argsort(axes)).reshape(-1)
 
     def cells(self, mask: int) -> int:
         """Number of cells of a node."""
@@ -181,17 +187,6 @@ def _join(leaves: Sequence[int], cells: Callable[[int], int], share: float) -> l
     return arcs
 
 
-def _transposition(hypergraph: InteractionHypergraph, rank: dict[int, int]) -> np.ndarray:
-    """Place in the work space of every entry of the flat tables: the same tables with their axes in order of rank."""
-    positions = np.empty(hypergraph.num_terms, dtype=np.int64)
-    pieces = zip(hypergraph.edge_indices, hypergraph.edge_shapes, hypergraph.term_slices.values(), strict=True)
-    for edge, shape, where in pieces:
-        axes = sorted(range(len(edge)), key=lambda i: rank[edge[i]])
-        stored = np.arange(where.start, where.stop).reshape([shape[i] for i in axes])
-        positions[where] = stored.transpose(np.argsort(axes)).reshape(-1)
-    return positions
-
-
 @lru_cache(maxsize=16)
 def sweep_plan(hypergraph: InteractionHypergraph) -> SweepPlan:
     """The :class:`SweepPlan` of a hypergraph; equal hypergraphs share one."""
@@ -228,20 +223,18 @@ class _Law:
             else:
                 result = result / self._cardinalities[v]
         for number, members in parts.items():
-            table = self._margin(self._known[number], tuple(members))
+            known, wanted = self._known[number], tuple(members)
+            if wanted not in known:
+                inside = set(wanted)
+                source = min((axes for axes in known if inside <= set(axes)), key=lambda axes: known[axes].size)
+                for gone in sorted(set(source) - inside, key=lambda v: -self._cardinalities[v]):
+                    rest = tuple(v for v in source if v != gone)
+                    if rest not in known:
+                        known[rest] = known[source].sum(source.index(gone))
+                    source = rest
+            table = known[wanted]
             result = result * table.reshape([self._cardinalities[v] if v in members else 1 for v in edge])
         return np.broadcast_to(result, [self._cardinalities[v] for v in edge])
-
-    def _margin(self, known: dict[tuple[int, ...], np.ndarray], wanted: tuple[int, ...]) -> np.ndarray:
-        if wanted not in known:
-            inside = set(wanted)
-            source = min((axes for axes in known if inside <= set(axes)), key=lambda axes: known[axes].size)
-            for gone in sorted(set(source) - inside, key=lambda v: -self._cardinalities[v]):
-                rest = tuple(v for v in source if v != gone)
-                if rest not in known:
-                    known[rest] = known[source].sum(source.index(gone))
-                source = rest
-        return known[wanted]
 
 
 class DenseEngine:
