@@ -19,16 +19,7 @@ from .core.command.rows import warn_of_columns, warn_of_ranks, warn_of_size
 from .core.words import listed, plural
 from .data.columns import ColumnOptions, ColumnRules, python_words
 from .data.encoding import plain_numbers
-from .data.frames import (
-    DataLike,
-    FrameLike,
-    as_counts,
-    as_frame,
-    as_observations,
-    column_named,
-    drop_missing,
-    is_frame,
-)
+from .data.frames import DataLike, FrameLike, as_counts, as_frame, as_observations, column_named, drop_missing, is_frame
 from .data.joined import Join, JoinedColumns
 from .data.observations import Observations
 from .data.readers import Source, check_counting, is_count_name, mostly_differ

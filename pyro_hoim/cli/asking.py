@@ -33,15 +33,7 @@ from ..runs.container import read_kind
 from ..schema import Domain
 from .options import Command, click_option
 from .output import echo_json, flag, is_terminal, model_in, say
-from .reading import (
-    UnseenLabels,
-    file_options,
-    read_counts,
-    read_encoded,
-    read_known,
-    score_seen,
-    seen_lines,
-)
+from .reading import UnseenLabels, file_options, read_counts, read_encoded, read_known, score_seen, seen_lines
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 SAFE_CSV = click.option(

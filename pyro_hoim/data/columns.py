@@ -19,16 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..errors import (
-    DataWarning,
-    caller_level,
-    check_names,
-    check_type,
-    none_received,
-    refused,
-    unexpected,
-    wrong_type,
-)
+from ..errors import DataWarning, caller_level, check_names, check_type, none_received, refused, unexpected, wrong_type
 from ..schema import Domain, Variable
 from .bins import Bins, find_bins, is_dates, is_rule
 from .counting import code_type

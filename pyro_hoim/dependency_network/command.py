@@ -28,14 +28,7 @@ from ..core.command.rows import LabelledPlan, Missing, Table
 from ..core.family import Answer, Family, Option, Question, Request, Stored, more_interactions, top_interactions
 from ..core.prediction import ClampedGibbs, Prediction
 from ..core.scores import Figures, RowLogLikelihood
-from ..core.words import (
-    columns_of,
-    fixed,
-    option,
-    plural,
-    rows_text,
-    short_labels,
-)
+from ..core.words import columns_of, fixed, option, plural, rows_text, short_labels
 from ..data.frames import check_columns
 from ..data.observations import Observations
 from ..errors import InputError, IntractableError, check_choice, conflict, out_of_reach

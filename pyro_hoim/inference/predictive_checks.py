@@ -14,15 +14,7 @@ from ..core.partition import PartitionBackend
 from ..data.encoding import LARGEST_COUNT
 from ..data.frames import DataLike, as_observations, is_frame
 from ..data.observations import Observations
-from ..errors import (
-    check_choice,
-    check_whole,
-    out_of_reach,
-    refused,
-    size_text,
-    unexpected,
-    wrong_type,
-)
+from ..errors import check_choice, check_whole, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..log_linear.laws.law import HierarchicalLogLinear
 from ..log_linear.laws.statistics import LogLinearStatistics, multinomial_counts, statistics_of
 from ..structure.hypergraph import InteractionHypergraph

@@ -30,15 +30,7 @@ from ..core.words import listed
 from ..data.counting import distinct_rows
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
-from ..errors import (
-    IntractableError,
-    check_choice,
-    check_names,
-    conflict,
-    other_domain,
-    out_of_reach,
-    unexpected,
-)
+from ..errors import IntractableError, check_choice, check_names, conflict, other_domain, out_of_reach, unexpected
 from ..runs.arguments import checked_seed
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph, row_strides

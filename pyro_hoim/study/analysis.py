@@ -20,13 +20,7 @@ from ..core.command.answers import log_partition_json
 from ..core.family import family_of_model
 from ..core.page import Section
 from ..core.studies import INDEPENDENT, PARTS, Content, Study, check_part_names
-from ..core.words import (
-    amount_text,
-    elpd_sentence,
-    number,
-    plural,
-    possible_rows,
-)
+from ..core.words import amount_text, elpd_sentence, number, plural, possible_rows
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
@@ -44,12 +38,7 @@ from ..log_linear.goodness.goodness_of_fit import goodness_of_fit, likelihood_ra
 from ..log_linear.impossible import ImpossibleStates, StructuralZeros, structural_states
 from ..log_linear.named_priors import Prior
 from ..log_linear.restricted.terms import Interactions, graph_of, is_within
-from ..log_linear.scores import (
-    coefficient_intervals,
-    interactions_of_fit,
-    prediction_accuracy,
-    score_rows,
-)
+from ..log_linear.scores import coefficient_intervals, interactions_of_fit, prediction_accuracy, score_rows
 from ..plots.drawing import figure_of
 from ..plots.intervals import plot_comparison
 from ..results.answer import interaction_tests, odds_answer

@@ -15,15 +15,7 @@ from ..core.command.answers import by_part, log_partition_json
 from ..core.page import Cell, Section, cell
 from ..core.scores import mean_over_rows
 from ..core.studies import INDEPENDENT, PARTS, Content, Study, check_part_names
-from ..core.words import (
-    amount_text,
-    coefficient,
-    fixed,
-    number,
-    parameters_text,
-    plural,
-    possible_rows,
-)
+from ..core.words import amount_text, coefficient, fixed, number, parameters_text, plural, possible_rows
 from ..data.observations import Observations
 from ..data.order import ordinal_orders
 from ..information.removal import RemovalValue, removal_values

@@ -20,13 +20,7 @@ from ..core.page import Section, cell
 from ..core.words import fixed, listed, literal, number, plural, short_edge, shorten
 from ..data.observations import Observations
 from ..inference.structure.average import MAX_VARIABLES, average_decomposable
-from ..inference.structure.chains import (
-    ChainSettings,
-    posterior_of,
-    sample_chain,
-    sample_structures,
-    theta_given,
-)
+from ..inference.structure.chains import ChainSettings, posterior_of, sample_chain, sample_structures, theta_given
 from ..inference.structure.evidence import StructureEvidence
 from ..inference.structure.kernel import MAX_CELLS
 from ..inference.structure.posterior import StructurePosterior, StructureProbability, enumerate_structures

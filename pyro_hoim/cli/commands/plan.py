@@ -23,16 +23,7 @@ from ...data.readers import Source
 from ...data.wide import long_cells
 from ...datasets.embedded import tables
 from ...errors import check_names
-from ...planning import (
-    Route,
-    TablePlan,
-    TableSize,
-    counted,
-    plan_of,
-    plan_of_counts,
-    plan_of_readings,
-    size_of_counts,
-)
+from ...planning import Route, TablePlan, TableSize, counted, plan_of, plan_of_counts, plan_of_readings, size_of_counts
 from ..options import JSON, Command
 from ..output import echo_json, say, written
 from ..reading import fit_file_options, say_notes

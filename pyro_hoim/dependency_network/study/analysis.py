@@ -17,17 +17,7 @@ from ...core.command.answers import by_part
 from ...core.page import Section, cell
 from ...core.scores import Figures
 from ...core.studies import INDEPENDENT, PARTS, Content, Part, Study, check_part_names
-from ...core.words import (
-    against_majority,
-    amount_text,
-    listed,
-    number,
-    option,
-    plural,
-    possible_rows,
-    shorten,
-    whole,
-)
+from ...core.words import against_majority, amount_text, listed, number, option, plural, possible_rows, shorten, whole
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import check_names, none_received, other_domain

@@ -17,18 +17,7 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 from ...core.words import plural
 from ...errors import check_type, out_of_range, unexpected
-from ...plots.drawing import (
-    FAINT,
-    FONT,
-    INK,
-    KINDS,
-    SLATE,
-    axes_for,
-    figure_of,
-    label_lines,
-    legend_below,
-    wrapped,
-)
+from ...plots.drawing import FAINT, FONT, INK, KINDS, SLATE, axes_for, figure_of, label_lines, legend_below, wrapped
 from ...plots.hypergraph import circle_axes, circle_labels, circle_order, circle_places, draw_variables
 from ...plots.pairs import plot_pairs
 from ...schema import Domain

@@ -23,14 +23,7 @@ from scipy.stats import chi2
 from typing_extensions import override
 
 from ...errors import CostWarning, caller_level, check_choice, check_fraction, check_not_negative, check_type
-from ...results.confirmation import (
-    PROMISING,
-    EdgeTest,
-    Hypotheses,
-    StepwiseSearch,
-    kept_first,
-    saddle_point_log_tail,
-)
+from ...results.confirmation import PROMISING, EdgeTest, Hypotheses, StepwiseSearch, kept_first, saddle_point_log_tail
 from ...structure.hypergraph import Edge
 from ._regression import Floats, Integers
 from .options import Refit, RootSettings, checked_candidates, checked_settings

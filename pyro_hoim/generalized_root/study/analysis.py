@@ -23,13 +23,7 @@ from ...core.page import Block, Cell, Section, cell
 from ...core.partition import LogPartition
 from ...core.scores import Scores, mean_gain
 from ...core.studies import PARTS, Content, Part, Study, check_part_names
-from ...core.words import (
-    coefficient,
-    digits,
-    listed,
-    option,
-    plural,
-)
+from ...core.words import coefficient, digits, listed, option, plural
 from ...data.counts import CountTable
 from ...errors import is_real, none_received, other_domain, refused, unexpected
 from ...plots.drawing import FAINT, FONT, INK, KINDS, SLATE, WIDTH, figure_of, plain_axes, wrapped

@@ -25,14 +25,7 @@ from ...core.partition import (
     check_model,
     log_z_with_gradient,
 )
-from ...errors import (
-    check_choice,
-    check_positive,
-    check_whole,
-    out_of_reach,
-    refused,
-    size_text,
-)
+from ...errors import check_choice, check_positive, check_whole, out_of_reach, refused, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ._draws import CHUNK, Met, Watch, independent, log_q, met

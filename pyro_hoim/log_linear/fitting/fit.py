@@ -48,14 +48,7 @@ from ..impossible import (
     support_of_states,
 )
 from ..restricted.terms import RestrictedInteractions
-from .bound import (
-    KEPT_SHAPES,
-    LikelihoodBound,
-    buckets_of,
-    checked_buckets,
-    is_exact_as_cheap,
-    solve_jointly,
-)
+from .bound import KEPT_SHAPES, LikelihoodBound, buckets_of, checked_buckets, is_exact_as_cheap, solve_jointly
 from .design import (
     Coordinates,
     cell_counts,

@@ -23,14 +23,7 @@ from ..coding import Coding, Reference, check_corner, parametrization, reference
 from ..energy import LogLinearEnergy
 from ..impossible import ImpossibleStates, on_support
 from ..restricted.terms import RestrictedInteractions
-from ..sandwich import (
-    WeightKind,
-    backend_hessian,
-    covariance_of,
-    known_statistics,
-    missing_information,
-    score_products,
-)
+from ..sandwich import WeightKind, backend_hessian, covariance_of, known_statistics, missing_information, score_products
 from .design import cell_codes, design_matrix, edge_basis, row_statistics
 from .existence import Face, MLEExistence, cells_outside, identified_directions
 from .identified import allowed, are_possible_comparisons, has_rank, identified_outside, is_within

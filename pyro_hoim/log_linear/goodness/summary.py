@@ -28,15 +28,7 @@ from ...results.contrasts import (
     with_level,
 )
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import (
-    Coding,
-    Reference,
-    check_corner,
-    entry_labels,
-    parametrization,
-    reference_codes,
-    to_reference,
-)
+from ..coding import Coding, Reference, check_corner, entry_labels, parametrization, reference_codes, to_reference
 from ..file import ModelFile, conditional_words
 from ..fitting.existence import UNDECIDED
 from ..fitting.result import CovarianceKind, FitResult

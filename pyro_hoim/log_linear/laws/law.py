@@ -12,13 +12,7 @@ from typing import Any, ClassVar
 import torch
 from pyro.distributions import constraints
 
-from ...checks import (
-    check_below_infinity,
-    check_finite,
-    check_shape,
-    checked_floating,
-    is_hidden,
-)
+from ...checks import check_below_infinity, check_finite, check_shape, checked_floating, is_hidden
 from ...core.laws.expansion import check_cells
 from ...core.laws.parameter_cache import ParameterCache
 from ...core.laws.shared import EnergyLaw, FiniteLaw

@@ -83,11 +83,7 @@ from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.fitting.solvers import Stopping
 from ...log_linear.given import check_single, impossible_rows
-from ...log_linear.goodness.goodness_of_fit import (
-    likelihood_ratio_test,
-    ratio_test_of_files,
-    term_tests,
-)
+from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test, ratio_test_of_files, term_tests
 from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_fit
 from ...log_linear.goodness.summary import answers_of_fit, fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.impossible import ImpossibleStates, ProductInside, StructuralZeros, on_support, structural_states
@@ -96,12 +92,7 @@ from ...log_linear.joined import JoinedLaw
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.terms import RestrictedInteractions, graph_of, interactions_of
-from ...log_linear.scores import (
-    column_shares,
-    directions_of,
-    infinite_interactions,
-    interaction_table,
-)
+from ...log_linear.scores import column_shares, directions_of, infinite_interactions, interaction_table
 from ...results.contrasts import odds_ratios_table
 from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
