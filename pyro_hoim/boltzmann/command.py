@@ -111,8 +111,7 @@ def weights_figure(weights: np.ndarray, visible: Sequence[str], hidden: Sequence
     axes.set_xticks(range(shown.shape[1]), [literal(hidden[i]) for i in order[:_UNITS]], rotation=90)
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(length=0, colors=INK, labelsize=FONT)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
     bar = figure.colorbar(ScalarMappable(scale, SIGNED), ax=axes, shrink=0.8, pad=0.02)
     bar.set_label("weight (nats)", color=INK, fontsize=FONT)
     bar.ax.tick_params(colors=INK, labelsize=FONT)

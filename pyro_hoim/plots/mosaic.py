@@ -325,8 +325,7 @@ def plot_association(
     axes.set_xticks(centres, texts, rotation=0 if is_flat else 90)
     axes.set_yticks(bases, rows)
     axes.tick_params(length=0, colors=INK, labelsize=FONT)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
     axes.set_xlabel(wrapped(", ".join(domain.names[1:]), 60), color=INK, fontsize=FONT + 1, fontweight="bold")
     axes.set_ylabel(wrapped(domain.names[0], 40), color=INK, fontsize=FONT + 1, fontweight="bold")
     handles = [

@@ -98,8 +98,7 @@ def plot_pairs(
         axes.set_xticks(range(size), labels, rotation=90)
         axes.set_yticks(range(size), labels)
         axes.tick_params(length=0, colors=INK, labelsize=FONT)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
         axes.set_xticks(np.arange(-0.5, size), minor=True)
         axes.set_yticks(np.arange(-0.5, size), minor=True)
         axes.grid(which="minor", color="white", linewidth=0.8)
