@@ -243,19 +243,17 @@ def _table(
     reference: Reference | None,
 ) -> pd.DataFrame:
     """Wald tests and intervals of a level, then the columns in their order."""
-    frame = coefficients.rows.copy()
+    columns = {name: values.to_numpy() for name, values in coefficients.rows.items()}
+    estimate, error = columns["estimate"], columns.pop("std_error")
     if coefficients.has_errors:
-        estimate, error = (frame[name].to_numpy(dtype=float) for name in ("estimate", "std_error"))
         is_known = np.isfinite(error)
         width = float(ndtri((1 + level) / 2)) * np.where(is_known, error, math.nan)
-        frame["lower"], frame["upper"] = estimate - width, estimate + width
+        columns |= {"std_error": error, "lower": estimate - width, "upper": estimate + width}
         if coefficients.has_tests:
-            z = np.full(len(frame), math.nan)
+            z = np.full(len(error), math.nan)
             np.divide(estimate, error, out=z, where=is_known & (error > 0))
-            frame["z"], frame["p_value"] = z, 2 * ndtr(-np.abs(z))
-    else:
-        frame = frame.drop(columns="std_error")
-    return _finished(frame, graph, coefficients, level, _ends(contrasts, level), reference)
+            columns |= {"z": z, "p_value": 2 * ndtr(-np.abs(z))}
+    return _finished(columns, graph, coefficients, level, _ends(contrasts, level), reference)
 
 
 def _ends(contrasts: Contrasts | None, level: float) -> dict[tuple[str, str], tuple[float, float]]:
@@ -330,7 +328,7 @@ def _mark_infinite(
 
 
 def _finished(
-    frame: pd.DataFrame,
+    columns: dict[Any, np.ndarray],
     graph: InteractionHypergraph,
     coefficients: Coefficients,
     level: float,
@@ -360,32 +358,28 @@ def _finished(
         factor, is_free = [1.0 if is_part else math.nan for is_part in is_joint], [True] * len(is_joint)
         words = [comparison for comparison in compared if comparison]
     # Odds ratios with their intervals, where estimates or what a file keeps have them.
-    frame = frame.copy()
-    nothing = np.full(len(frame), math.nan)
-    low, high = (frame[name].to_numpy() * factor if name in frame else nothing.copy() for name in ("lower", "upper"))
+    terms, estimate = columns["term"], columns["estimate"]
+    nothing = np.full(len(terms), math.nan)
+    low, high = (columns[name] * factor if name in columns else nothing.copy() for name in ("lower", "upper"))
     for row, of_row in zip(np.flatnonzero(is_joint), words, strict=bool(words)):
-        low[row], high[row] = ends.get((frame["term"].iloc[row], of_row), (low[row], high[row]))
+        low[row], high[row] = ends.get((terms[row], of_row), (low[row], high[row]))
     with np.errstate(over="ignore"):
-        frame["odds_ratio"] = np.exp(frame["estimate"].to_numpy() * factor)
-        frame["or_lower"], frame["or_upper"] = np.exp(low), np.exp(high)
+        columns |= {"odds_ratio": np.exp(estimate * factor), "or_lower": np.exp(low), "or_upper": np.exp(high)}
     # Interactions by strength, then single columns.
     are_free, are_joint = np.array(is_free, dtype=bool), np.array(is_joint, dtype=bool)
     chosen = np.flatnonzero(are_free & are_joint)
-    estimate, scale = frame["estimate"].to_numpy(), np.nan_to_num(np.array(factor), nan=1.0)
-    if "lower" in frame:
-        given = [frame[name].to_numpy() * scale for name in ("lower", "upper")]
+    scale = np.nan_to_num(np.array(factor), nan=1.0)
+    if "lower" in columns:
+        given = [columns[name] * scale for name in ("lower", "upper")]
         low, high = (np.where(np.isnan(end), of, end) for end, of in zip((low, high), given, strict=True))
     chosen = chosen[strongest_first(estimate[chosen], low[chosen], high[chosen])]
     order = [*chosen, *np.flatnonzero(are_free & ~are_joint)]
     names = ["term", "levels", "odds_ratio", "or_lower", "or_upper"]
     names += ["estimate", "std_error", "lower", "upper", "z", "p_value"]
     gone = {"odds_ratio", "or_lower", "or_upper"} if not np.isfinite(factor).any() else set[str]()
-    gone |= (
-        {"or_lower", "or_upper"}
-        if not (np.isfinite(frame["or_lower"]) | np.isfinite(frame["or_upper"])).any()
-        else set()
-    )
-    frame = frame.iloc[order][[name for name in names if name in frame and name not in gone]].reset_index(drop=True)
+    if not (np.isfinite(columns["or_lower"]) | np.isfinite(columns["or_upper"])).any():
+        gone |= {"or_lower", "or_upper"}
+    frame = pd.DataFrame({name: columns[name][order] for name in names if name in columns and name not in gone})
     notes = with_level(coefficients.notes, level)
     frame.attrs = {"notes": notes, "coding": coding, "hidden": ["lower", "upper", "z"] if "or_lower" in frame else []}
     return frame
