@@ -177,44 +177,53 @@ COSTLY = (
     "scipy.stats",
     "sympy",
 )
-ON_A_MODEL = """
+IMPORTING = """
 import sys
+import pandas as pd
+import pyro_hoim as hoim
 from pyro_hoim.cli import run
 model, rows = sys.argv[1:]
-for words in COMMANDS:
+for words in (
+    ["score", model, rows], ["predict", model, rows, "--target", "Gender"], ["sample", model, "-n", "2"],
+    ["log-z", model], ["mode", model], ["margins", model, "Gender"], ["interactions", model], ["tables"],
+):
     assert run(words) == 0, words
-sys.stderr.write(" ".join(name for name in COSTLY if name in sys.modules))
+print(*sys.modules, file=sys.stderr)
+hoim.plan(pd.DataFrame({"a": [0, 1] * 50, "b": [0, 0, 1, 1] * 25, "c": list("xyxz") * 25}))
+print(*sys.modules, file=sys.stderr)
+hoim.fit(".^2", hoim.load_table("czech_autoworkers").to_pandas()).summary()
+print(*sys.modules, file=sys.stderr)
+run(["score", "--help"])
+print(*sys.modules, file=sys.stderr)
 """
+FAMILIES_BESIDE = {"pyro_hoim.boltzmann", "pyro_hoim.dependency_network", "pyro_hoim.generalized_root"}
 
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
-    """The costly modules that a process has imported after some commands."""
+    """What a process has imported after commands on a model, then a plan, a fit with its summary, and a help text."""
     folder = tmp_path_factory.mktemp("commands")
     model, rows = str(folder / "model.safetensors"), folder / "rows.csv"
     table = load_table("ucb_admissions")
     fit("Admit * Gender + Dept", table).save(model)
     rows.write_text("Admit,Gender,Dept\nAdmitted,Male,A\nRejected,Female,B\n", encoding="utf-8")
-
-    def of(commands):
-        code = ON_A_MODEL.replace("COMMANDS", commands).replace("COSTLY", repr(COSTLY))
-        done = subprocess.run(
-            [sys.executable, "-c", code, model, str(rows)], capture_output=True, text=True, check=True
-        )
-        return done.stderr.split()
-
-    return of
+    command = [sys.executable, "-c", IMPORTING, model, str(rows)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [set(line.split()) for line in done.stderr.splitlines()]
 
 
 def test_commands_on_a_model_import_what_they_need(imported):
     assert all(importlib.util.find_spec(name) for name in COSTLY)
-    assert (
-        imported("""(
-            ["score", model, rows], ["predict", model, rows, "--target", "Gender"], ["sample", model, "-n", "2"],
-            ["log-z", model], ["mode", model], ["margins", model, "Gender"], ["interactions", model], ["tables"],
-        )""")
-        == []
-    )
+    assert not {*COSTLY} & imported[0]
+
+
+def test_a_plan_imports_no_other_family(imported):
+    assert not (FAMILIES_BESIDE | {"matplotlib.pyplot"}) & imported[1]
+
+
+def test_a_summary_imports_its_own_family_alone(imported):
+    assert not (FAMILIES_BESIDE | {"matplotlib", "scipy.stats", "arviz", "sklearn"}) & imported[2]
+    assert "pyro_hoim.log_linear" in imported[2]
 
 
 def test_a_list_of_the_tables_imports_no_arrays():
@@ -227,4 +236,4 @@ def test_a_list_of_the_tables_imports_no_arrays():
 
 
 def test_control_options_of_all_families_import_them(imported):
-    assert {"matplotlib", "pyro_hoim.generalized_root", "scipy.stats"} <= {*imported('[["score", "--help"]]')}
+    assert {"matplotlib", "pyro_hoim.generalized_root", "scipy.stats"} <= imported[3]

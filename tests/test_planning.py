@@ -2,8 +2,6 @@
 
 import importlib
 import json
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -484,21 +482,6 @@ def test_rows_that_are_read_piece_by_piece_are_planned_and_routed(closed, name, 
     first, second = [result.interactions(1) for result in results]
     pd.testing.assert_frame_equal(first, second)
     assert set(first["term"][0].split(":")) == {"v0", "v1"}
-
-
-PLANNED = """
-import sys
-import pandas as pd
-import pyro_hoim as hoim
-hoim.plan(pd.DataFrame({"a": [0, 1] * 50, "b": [0, 0, 1, 1] * 25, "c": list("xyxz") * 25}))
-families = ("pyro_hoim.dependency_network", "pyro_hoim.generalized_root", "pyro_hoim.boltzmann")
-print([name for name in sys.modules if name.startswith((*families, "matplotlib.pyplot"))])
-"""
-
-
-def test_a_plan_imports_no_other_family():
-    done = subprocess.run([sys.executable, "-c", PLANNED], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_columns_that_every_reading_leaves_out_make_no_labels_of_counts():

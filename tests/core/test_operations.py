@@ -2,9 +2,6 @@
 
 import ast
 import re
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pandas as pd
@@ -114,19 +111,6 @@ def test_numbers_of_a_data_frame(models):
         pd.testing.assert_series_equal(hoim.predict(model, unknown, "a")["mean"], found["mean"])
     with raises(code="conflict", argument="weights"):
         hoim.score(model, frame, weights="b")
-
-
-def test_a_summary_imports_its_own_family_alone():
-    source = """
-        import sys
-        import pyro_hoim as hoim
-        result = hoim.fit(".^2", hoim.load_table("czech_autoworkers").to_pandas())
-        result.summary()
-        met = [short for short, module in hoim._kinds.KINDS.values() if module in sys.modules]
-        print(met, [name for name in ("matplotlib", "scipy.stats", "arviz", "sklearn") if name in sys.modules])
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['log-linear'] []"
 
 
 def test_the_core_names_nothing_above_it():
