@@ -23,7 +23,7 @@ from pyro_hoim.compute import jit as _jit
 from pyro_hoim.dependency_network.learn import _row_kernels as _merge_kernels
 from pyro_hoim.errors import InputError
 
-from support.sources import trees
+from support.sources import nodes, trees
 
 PACKAGE = Path(pyro_hoim.__file__).parent
 _EXACT = "pyro_hoim.log_linear.exact._kernels."
@@ -44,8 +44,8 @@ def called_from_python():
                     names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
                     found |= kernels_of(module.__name__, names)
         elif "kernels" in (PACKAGE / path).read_text(encoding="utf-8"):
-            attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-            for node in ast.walk(tree):
+            attributes = {node.attr for node in nodes(tree) if isinstance(node, ast.Attribute)}
+            for node in nodes(tree):
                 if isinstance(node, ast.ImportFrom) and node.level:
                     for name in [alias.name for alias in node.names]:
                         parts = [*package[: len(package) - node.level + 1], *filter(None, [node.module, name])]

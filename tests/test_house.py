@@ -28,7 +28,7 @@ def _parsed(*parts):
 
 def _options(tree):
     """Options of a command line in the strings of a module, docstrings and pieces of f-strings included."""
-    for node in ast.walk(tree):
+    for node in sources.nodes(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from _OPTION.findall(node.value)
 
@@ -51,7 +51,7 @@ _READ_BY_ALL = re.compile(r"cli/commands/\w+\.py|cli/asking\.py|report/render\.p
 def _family_knowledge(tree):
     """Imports of a family, and questions of what something is."""
     found = []
-    for node in ast.walk(tree):
+    for node in sources.nodes(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
             module = getattr(node, "module", None) or ""
             names = [*module.split("."), *(part for alias in node.names for part in alias.name.split("."))]
@@ -86,7 +86,7 @@ def test_options_in_sentences_are_options(trees):
     told = {
         node.args[0].value
         for tree in trees.values()
-        for node in ast.walk(tree)
+        for node in sources.nodes(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "option"
         if _is_text(node.args[0])
     }
@@ -111,7 +111,7 @@ _EXCEPTIONS = re.compile("(Input|InputType|Intractable|MissingData|ModelFile|Unk
 
 def _prose(tree):
     """Lines where an exception is made of a text that names its argument, or what was expected and received."""
-    for node in ast.walk(tree):
+    for node in sources.nodes(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and _EXCEPTIONS.fullmatch(node.func.id):
             text = "".join(piece.value for value in node.args for piece in ast.walk(value) if _is_text(piece))
             if re.search(r"^\w+: |: expected |expected .*, received ", text):
@@ -133,7 +133,7 @@ def test_control_exceptions_made_of_prose_are_found():
 
 
 def _imports(tree):
-    nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    nodes = [node for node in sources.nodes(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     return {alias.name for node in nodes for alias in node.names} | {str(getattr(node, "module", "")) for node in nodes}
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from pyro_hoim import fit, load_table
 
-from support.sources import trees
+from support.sources import nodes, trees
 
 ROOT = Path(__file__).resolve().parents[1]
 FAMILIES = ("log_linear", "generalized_root", "dependency_network")
@@ -53,7 +53,7 @@ class _Modules:
 
     def _imports(self):
         for module, tree in self.trees.items():
-            for node in ast.walk(tree):
+            for node in nodes(tree):
                 if isinstance(node, ast.ImportFrom):
                     depth = node.level - (module in self.packages)
                     above = module.split(".")[: -depth or None] if node.level else []

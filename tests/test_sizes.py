@@ -17,7 +17,7 @@ def _body_lines(function):
 
 def _too_long(tree):
     """Whether a module is too long, and the names of its functions that are; kernels of Numba may be longer."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in sources.nodes(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     long = []
     for function in functions:
         is_kernel = any(ast.unparse(decorator).startswith("njit") for decorator in function.decorator_list)
@@ -29,7 +29,7 @@ def _too_long(tree):
 def _wide(tree):
     """Public functions and constructors of a module with too many parameters, ``self`` not counted."""
     found = []
-    for node in ast.walk(tree):
+    for node in sources.nodes(tree):
         if not isinstance(node, ast.FunctionDef) or (node.name.startswith("_") and node.name != "__init__"):
             continue
         if any(ast.unparse(decorator).startswith(("njit", "click.")) for decorator in node.decorator_list):

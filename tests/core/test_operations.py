@@ -13,6 +13,8 @@ import pyro_hoim as hoim
 from pyro_hoim import CountTable, InteractionHypergraph, Observations, load_table
 from pyro_hoim.testing import raises
 
+from support import sources
+
 BELOW_THE_CORE = {"structure", "datasets", "data", "schema", "checks", "budgets", "atomic", "errors", "compute"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 NAMES = ("smoke", "mental", "phys", "systol")
@@ -118,11 +120,12 @@ def test_the_core_names_nothing_above_it():
     package = Path(hoim.__file__).parent
     above = {path.stem for path in package.iterdir()} - {"core", *BELOW_THE_CORE}
     named = re.compile(rf"\bpyro_hoim\.({'|'.join(sorted(above))})\b")
-    for path in (package / "core").rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        first = [node.body[0] for node in ast.walk(tree) if isinstance(node, DOCUMENTED) and node.body]
+    for path, tree in sources.trees().items():
+        if not path.startswith("core/"):
+            continue
+        first = [node.body[0] for node in sources.nodes(tree) if isinstance(node, DOCUMENTED) and node.body]
         documented = {id(line.value) for line in first if isinstance(line, ast.Expr)}
-        texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in documented]
+        texts = [n.value for n in sources.nodes(tree) if isinstance(n, ast.Constant) and id(n) not in documented]
         assert not [text for text in texts if isinstance(text, str) and named.search(text)], path
     assert named.search("pyro_hoim.log_linear.energy") and not named.search("pyro_hoim.schema")  # control
 
