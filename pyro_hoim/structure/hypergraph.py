@@ -196,7 +196,12 @@ class InteractionHypergraph:
         check_whole(order, "order", 1, len(domain))
         unit, hint = f"sets of up to {order} of {len(domain)} variables", f"take a lower order, {_FEWER}"
         check_size(num_sets(len(domain), order), MAX_SETS, unit, "order", hint, "there are")
-        return cls(domain, (e for k in range(1, order + 1) for e in itertools.combinations(domain.names, k)))
+        _ = domain.cardinalities  # refuses variables that are not finite
+        edges = tuple(e for k in range(1, order + 1) for e in itertools.combinations(range(len(domain)), k))
+        made = object.__new__(cls)
+        made.__dict__["is_hierarchical"] = True
+        made._set(domain, edges, "balanced")
+        return made
 
     @classmethod
     def saturated(cls, domain: Domain) -> InteractionHypergraph:
