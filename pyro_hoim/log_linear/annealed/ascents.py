@@ -163,18 +163,16 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
     variable = np.repeat(np.arange(len(cards)), cards)
     level = np.arange(total) - firsts[variable]
     states_of = list[Codes]()
+    of_all = np.zeros((len(alone), total, total))
+    for members, piece, shape in zip(graph.edge_indices, graph.term_slices.values(), graph.edge_shapes, strict=True):
+        part = alone[:, piece].reshape(-1, *shape)
+        for first, second in itertools.combinations(range(len(shape)), 2):
+            best = part.max(tuple(k + 1 for k in range(len(shape)) if k not in (first, second)))
+            u, v = (slice(firsts[members[k]], firsts[members[k] + 1]) for k in (first, second))
+            of_all[:, u, v] += best
+            of_all[:, v, u] += best.swapaxes(1, 2)
     # Levels that begin, strong ones and others.
-    for tables in alone:
-        gains = np.zeros((firsts[-1], firsts[-1]))
-        for members, piece, shape in zip(
-            graph.edge_indices, graph.term_slices.values(), graph.edge_shapes, strict=True
-        ):
-            part = tables[piece].reshape(shape)
-            for first, second in itertools.combinations(range(len(shape)), 2):
-                best = part.max(tuple(k for k in range(len(shape)) if k not in (first, second)))
-                u, v = members[first], members[second]
-                gains[firsts[u] : firsts[u + 1], firsts[v] : firsts[v + 1]] += best
-                gains[firsts[v] : firsts[v + 1], firsts[u] : firsts[u + 1]] += best.T
+    for gains in of_all:
         scale = np.abs(gains).max()
         gains += 1e-9 * scale * random.random(gains.shape)  # ties are broken at random
         seeds = np.arange(total)
