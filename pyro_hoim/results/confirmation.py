@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,24 @@ class EdgeTest:
     def p_value(self) -> float:
         """The p-value; zero where it underflows."""
         return math.exp(self.log_p_value)
+
+
+class Asked(NamedTuple):
+    """What a test is asked for, so that it may end where that is sure.
+
+    Attributes:
+        low: log p-values up to here are alike.
+        high: those above are alike, whatever the gain.
+        least_gain: gains from here on are alike.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    least_gain: float = math.inf
+
+    def covers(self, other: Asked) -> bool:
+        """Whether an answer to this question answers another one."""
+        return self.low <= other.low and self.high >= other.high and self.least_gain >= other.least_gain
 
 
 @dataclass(frozen=True)
@@ -133,7 +151,11 @@ class Hypotheses:
 
     def weighted(self, test: EdgeTest) -> float:
         """Log p-value times the number of sizes and of sets of this size."""
-        return test.log_p_value + math.log(len(self._counts) * self._counts[len(test.edge)])
+        return test.log_p_value + self.weight(test.edge)
+
+    def weight(self, edge: Edge) -> float:
+        """Logarithm of the number of sizes and of sets of the size of this one."""
+        return math.log(len(self._counts) * self._counts[len(edge)])
 
     def limit(self, tests: Iterable[EdgeTest], num_certain: int = 0) -> float:
         """The largest weighted log p-value that is confirmed, beside so many that are in any case."""
@@ -194,32 +216,34 @@ class StepwiseSearch(ABC):
         self._linked: _Testable | None = None
 
     @abstractmethod
-    def tested(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
+    def tested(self, edge: Edge, others: Sequence[Edge], response: str | None, asked: Asked) -> EdgeTest:
         """The test of a set beside others, by the law of one of its variables, or of those that the family takes."""
 
     def responses(self, edge: Edge) -> tuple[str | None, ...]:
         """The variables whose tests must all fail where a set is replaced; None for those that the family takes."""
         return edge
 
-    def decided(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
-        """The same; where it confirms the set, whatever else is confirmed, by any p-value and gain that say so."""
-        return self.tested(edge, others, response)
-
     def test(
         self,
         edge: Edge,
         others: Sequence[Edge] | None = None,
         response: str | None = None,
-        *,
-        decides: bool = False,
+        limits: tuple[float, float] | None = None,
     ) -> EdgeTest:
-        """The test of a set beside others, by default those kept, or one that only decides."""
-        tested = self.decided if decides else self.tested
+        """The test of a set beside others, by default those kept.
+
+        With limits of weighted log p-values it may say any that is below the first where the set is, with enough gain,
+        and any above the second where it is above.
+        """
+        asked = Asked()
+        if limits is not None:
+            low, high = (limit - self.hypotheses.weight(edge) for limit in limits)
+            asked = Asked(low, high, self.least_gain)
         if others is not None:
-            return tested(edge, others, response)
+            return self.tested(edge, others, response, asked)
         if self._linked is None or self._linked.kept != self.kept:
             self._linked = _Testable(list(self.kept), self.alone)
-        return tested(edge, self.kept, response) if edge in self._linked else self.alone[edge]
+        return self.tested(edge, self.kept, response, asked) if edge in self._linked else self.alone[edge]
 
     def _judged(self, test: EdgeTest) -> EdgeTest:
         """The test, with a p-value of one where the set gains too little."""
@@ -240,7 +264,10 @@ class StepwiseSearch(ABC):
             # The free sets by their tests beside those kept.
             present = set(self.kept)
             free = [edge for edge in pool if edge not in present and self._times[edge] < _ADDED]
-            tests = sorted((self._judged(self.test(edge)) for edge in free), key=self.hypotheses.weighted)
+            # However many of them are confirmed, what is above the limit for all of them is not.
+            limits = -math.inf, math.log(self.hypotheses.level * max(len(self.kept) + len(free), 1))
+            tests = [self._judged(self.test(edge, limits=limits)) for edge in free]
+            tests.sort(key=self.hypotheses.weighted)
             limit = self.hypotheses.limit(tests, len(self.kept))
             seen: set[str] = set()
             added: list[Edge] = []
@@ -259,8 +286,9 @@ class StepwiseSearch(ABC):
 
     def shrink(self) -> None:
         """Remove sets that are not confirmed beside the others, the weakest first, of every variable one at a time."""
+        least = math.log(self.hypotheses.level)  # what is below it is confirmed, whatever else is
         while True:
-            tests = [self._judged(self.test(edge, decides=True)) for edge in self.kept]
+            tests = [self._judged(self.test(edge, limits=(least, math.inf))) for edge in self.kept]
             self._limit = self.hypotheses.limit(tests)
             weak = [test for test in tests if self.hypotheses.weighted(test) > self._limit]
             if not weak:
@@ -275,7 +303,7 @@ class StepwiseSearch(ABC):
 
     def lone(self, edge: Edge) -> EdgeTest:
         """The test of a set beside nothing."""
-        return self.alone[edge] if edge in self.alone else self.tested(edge, (), None)
+        return self.alone[edge] if edge in self.alone else self.tested(edge, (), None, Asked())
 
     def _ties(self, edge: Edge, other: Edge) -> float:
         """Minus the log p-value of the weaker tie of a way through another set, from column to column of a set."""
@@ -290,7 +318,8 @@ class StepwiseSearch(ABC):
     def verdict(self, edge: Edge, gain: float | None = None, error: float | None = None) -> InteractionTest:
         """The test of a set beside the structure, and what replaces it, with its gain on held-out rows."""
         is_kept, test = edge in self.kept, self.test(edge)
-        alone = self.hypotheses.weighted(self._judged(self.test(edge, []))) <= self._limit
+        beside_none = self.test(edge, [], limits=(self._limit, self._limit))
+        alone = self.hypotheses.weighted(self._judged(beside_none)) <= self._limit
         replaced_by = self._replacement(edge) if alone and not is_kept else ()
         z = -float(ndtri_exp(test.log_p_value - math.log(2)))
         return InteractionTest(edge, gain, error, z, test.p_value, is_kept, alone, test.gain, replaced_by)
@@ -305,15 +334,14 @@ class StepwiseSearch(ABC):
 
         def explains(sets: Sequence[Edge]) -> bool:
             for name in names:
-                test = self._judged(self.test(edge, sets, name, decides=True))
+                test = self._judged(self.test(edge, sets, name, (self._limit, self._limit)))
                 if self.hypotheses.weighted(test) <= self._limit:
                     names.sort(key=lambda other: other != name)  # the first to be asked the next time
                     return False
             return True
 
-        if not explains(every):
-            return tuple(every)
-        # The last of the first ones that do, beside those that are needed already, is needed too. Few are tried first.
+        # The last of the first ones that do, beside those that are needed already, is needed too. Few are tried first:
+        # tests beside many take long.
         rest, needed = sorted(every, key=lambda other: -self._ties(edge, other)), list[Edge]()
 
         def suffices(count: int) -> bool:
@@ -321,6 +349,8 @@ class StepwiseSearch(ABC):
 
         while rest and not explains(needed):
             most = next((2**k for k in range(len(rest).bit_length()) if suffices(2**k)), len(rest))
+            if most == len(every) and not explains(every):
+                break
             last = bisect_left(range(1, most), True, lo=most // 2, key=suffices)
             needed.append(rest[last])
             rest = rest[:last]

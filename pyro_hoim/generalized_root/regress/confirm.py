@@ -23,7 +23,15 @@ from scipy.stats import chi2
 from typing_extensions import override
 
 from ...errors import CostWarning, caller_level, check_choice, check_fraction, check_not_negative, check_type
-from ...results.confirmation import PROMISING, EdgeTest, Hypotheses, StepwiseSearch, kept_first, saddle_point_log_tail
+from ...results.confirmation import (
+    PROMISING,
+    Asked,
+    EdgeTest,
+    Hypotheses,
+    StepwiseSearch,
+    kept_first,
+    saddle_point_log_tail,
+)
 from ...structure.hypergraph import Edge
 from ._regression import Floats, Integers
 from .options import Refit, RootSettings, checked_candidates, checked_settings
@@ -524,7 +532,7 @@ class RootSearch(StepwiseSearch):
         self.settle(self.proposed)
 
     @override
-    def tested(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
+    def tested(self, edge: Edge, others: Sequence[Edge], response: str | None, asked: Asked) -> EdgeTest:
         return self._tester.test(edge, others, response, is_rough=self._is_rough)
 
     @override

@@ -15,7 +15,7 @@ from typing_extensions import override
 from ...core.prediction import check_count
 from ...data.frames import DataLike
 from ...errors import check_fraction, check_not_negative
-from ...results.confirmation import PROMISING, EdgeTest, Hypotheses, InteractionTest, StepwiseSearch, kept_first
+from ...results.confirmation import PROMISING, Asked, EdgeTest, Hypotheses, InteractionTest, StepwiseSearch, kept_first
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..fitting.design import fitted_margins
 from .edge_tests import EdgeTester, by_chi_square, chi_square_log_tail, conditional_terms, smallest, two_by_two_log_tail
@@ -219,8 +219,7 @@ class _Search(StepwiseSearch):
         pairs = [edge for edge in itertools.combinations(hypotheses.names, 2) if edge in hypotheses]
         super().__init__(hypotheses, least_gain, lone_pairs(tester, pairs))
         self._tester = tester
-        self._memory: dict[Any, EdgeTest] = {}
-        self._decided: dict[Any, EdgeTest] = {}
+        self._memory: dict[Any, tuple[Asked, EdgeTest]] = {}
         ranked = sorted(self.alone.values(), key=lambda test: test.log_p_value)
         self._swept = [test.edge for test in _strongest(ranked)]
         self._promising = [edge for edge in self._swept if self.alone[edge].log_p_value <= PROMISING]
@@ -236,30 +235,21 @@ class _Search(StepwiseSearch):
         self.settle([*self._swept, *self._larger])
 
     @override
-    def tested(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
-        return self._remembered(edge, others, response, self._memory, None)
-
-    @override
-    def decided(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
-        weight = self.hypotheses.weighted(EdgeTest(edge, 0.0, 0.0, "chi-square"))
-        enough = math.log(self.hypotheses.level) - weight, self.least_gain
-        return self._remembered(edge, others, response, self._decided, enough)
-
-    def _remembered(
-        self,
-        edge: Edge,
-        others: Sequence[Edge],
-        response: str | None,
-        memory: dict[Any, EdgeTest],
-        enough: tuple[float, float] | None,
-    ) -> EdgeTest:
-        """A test from its memory, or from that of the whole tests."""
+    def tested(self, edge: Edge, others: Sequence[Edge], response: str | None, asked: Asked) -> EdgeTest:
         response = response or self._tester.response(edge, others)
         terms = conditional_terms(response, edge, others)
         key = edge, response, frozenset(map(frozenset, terms))
-        test = memory.get(key) or self._memory.get(key)
-        if test is None:
-            is_alone = edge in self.alone and len(terms) == 1
-            test = self.alone[edge] if is_alone else self._tester.test(edge, others, response, enough)
-            memory[key] = test
+        before = self._memory.get(key)
+        if before is not None and before[0].covers(asked):
+            return before[1]
+        is_alone = edge in self.alone and len(terms) == 1
+        test = self.alone[edge] if is_alone else self._tester.test(edge, others, response, asked)
+        # What lies between is as the whole test says, and each side answers all that ask for no more of it.
+        if test.log_p_value <= asked.low:
+            asked = asked._replace(high=math.inf)
+        elif test.log_p_value <= asked.high:
+            asked = asked._replace(low=-math.inf, high=math.inf)
+        else:
+            asked = asked._replace(low=-math.inf)
+        self._memory[key] = asked, test
         return test

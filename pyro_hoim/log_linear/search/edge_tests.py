@@ -16,7 +16,7 @@ from scipy.special import chdtrc, chdtri, log_softmax
 
 from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
-from ...results.confirmation import EdgeTest, saddle_point_log_tail
+from ...results.confirmation import Asked, EdgeTest, saddle_point_log_tail
 from ...structure.hypergraph import Edge
 from ..fitting.design import cell_numbers
 from .conditional_fits import Design, Maximum, evidence_strength, level_contrasts, maximised
@@ -30,6 +30,7 @@ _RIDGE = 0.5  # of both fits whose predictions are compared
 _CERTAIN = 1e-100  # variance of a number of rows that nothing moves
 _STEP = 0.5  # half of the distance of whole numbers
 _MOST_FITS = 64  # of nuisance alone that are kept
+_WHOLE = Asked()
 
 
 @dataclass(frozen=True)
@@ -153,16 +154,14 @@ class EdgeTester:
                     sums[name] += count
         return min(edge, key=sums.__getitem__)
 
-    def test(
-        self, edge: Edge, others: Iterable[Edge], response: str | None = None, enough: tuple[float, float] | None = None
-    ) -> EdgeTest:
+    def test(self, edge: Edge, others: Iterable[Edge], response: str | None = None, asked: Asked = _WHOLE) -> EdgeTest:
         """The p-value of adding a set to a collection, or of leaving it there where it is part of it.
 
         Args:
             edge: the set.
             others: the collection.
             response: the variable of the set whose law given the rest is used; default that of :meth:`response`.
-            enough: a log p-value and a gain that are enough: the p-value may then be any one between, and the gain too.
+            asked: what is asked of the p-value and the gain, by default both.
         """
         # The law of one variable given what it depends on.
         others = list(others)
@@ -172,22 +171,26 @@ class EdgeTester:
         cell = cell_numbers(patterns.codes, range(len(rest)), [self.cardinalities[name] for name in rest])
         pooled = self.pooled(edge)
         if pooled is not None and any(set(edge) < set(other) for other in others):
-            return self._test_inside(edge, patterns, pooled, nuisance)
+            return self._test_inside(edge, patterns, pooled, nuisance, asked)
         # The set as a whole with its rare levels pooled, and its most extreme cells where they could say more.
         null = self._without(patterns, nuisance)
-        tests = [] if pooled is None else [self._pooled_test(edge, patterns, pooled, null, enough)]
-        if tests and enough is not None and tests[0].log_p_value + math.log(2) <= enough[0]:
+        each = asked if pooled is None else asked._replace(low=asked.low - math.log(2), high=asked.high - math.log(2))
+        tests = [] if pooled is None else [self._pooled_test(edge, patterns, pooled, null, each)]
+        if tests and tests[0].log_p_value <= each.low:
             return smallest([*tests, replace(tests[0], log_p_value=0.0)])
         free = math.log(math.prod(self.cardinalities[n] if self.cardinalities[n] > 2 else 1 for n in edge))
         r, num = patterns.counts.shape[1], math.prod(self.cardinalities[name] for name in rest)
-        best, gain, log_tail = min((test.log_p_value - free for test in tests), default=0.0), 0.0, 0.0
+        best = min(0.0, each.high - free, *(test.log_p_value - free for test in tests))
+        gain, log_tail = 0.0, 0.0
         for z, level, seen in self._extreme_cells(edge, patterns, null, cell, num):
             inside = (cell == z)[:, None]
             columns = (((np.ones((1, 1)),), np.eye(r)[:, [level]]),)
             log_p, rise = _log_tail(null, Design(np.zeros_like(inside, np.int64), columns, inside * 1.0), seen, -best)
             log_tail, best, gain = min(log_tail, log_p), min(best, log_p), max(gain, rise)
-        tests.append(EdgeTest(edge, min(0.0, log_tail + free), gain, "saddle point"))
-        return smallest(tests)
+        by_cell = EdgeTest(edge, min(0.0, log_tail + free), gain, "saddle point")
+        if pooled is not None and by_cell.log_p_value <= each.high < tests[0].log_p_value:  # its gain counts now
+            tests = [self._pooled_test(edge, patterns, pooled, null, each._replace(high=math.inf))]
+        return smallest([*tests, by_cell])
 
     def _extreme_cells(
         self, edge: Edge, patterns: _Patterns, null: Maximum, cell: Ints, num: int
@@ -302,7 +305,12 @@ class EdgeTester:
         return patterns.design([contrasts], of_response)
 
     def _test_inside(
-        self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints], nuisance: Sequence[tuple[str, ...]]
+        self,
+        edge: Edge,
+        patterns: _Patterns,
+        pooled: dict[str, Ints],
+        nuisance: Sequence[tuple[str, ...]],
+        asked: Asked,
     ) -> EdgeTest:
         """The likelihood-ratio test of a set inside larger ones that are kept, whose parameters a ridge holds back."""
         rest, response = set(edge) - {patterns.response}, patterns.response
@@ -314,7 +322,8 @@ class EdgeTester:
         strength, start = evidence_strength(both, patterns.counts, is_larger, _SMALL)
         ridge = np.where(is_larger, min(_MOST, strength / 2), _SMALL)
         null = maximised(design, patterns.counts, ridge[: len(design)], start[: len(design)])
-        whole = maximised(both, patterns.counts, ridge, start)
+        until = null.penalised + max(_least_rise(len(added), asked.low), asked.least_gain)
+        whole = maximised(both, patterns.counts, ridge, start, until=until)
         gain = max(0.0, whole.penalised - null.penalised)
         return by_chi_square(edge, gain, 2 * gain, len(added))
 
@@ -324,19 +333,21 @@ class EdgeTester:
         patterns: _Patterns,
         pooled: dict[str, Ints],
         null: Maximum,
-        enough: tuple[float, float] | None,
+        asked: Asked,
     ) -> EdgeTest:
         """The likelihood-ratio or score test of a set with its rare levels pooled, whichever has the larger p-value."""
         added = self._added(edge, patterns, pooled)
         start, design = np.concatenate([null.parameters, np.zeros(len(added))]), null.design + added
         information = design.information(patterns.counts.sum(1), null.probs)
-        until = math.inf
-        if enough is not None:  # the statistic with half of that p-value, where it does not underflow
-            half = float(chdtri(len(added), math.exp(enough[0]) / 2)) / 2
-            until = null.value + max(half, enough[1]) if half > 0 else math.inf
+        score = null.score_statistic(added, information)
+        by_score = by_chi_square(edge, 0.0, score, len(added))
+        if by_score.log_p_value > asked.high:
+            return by_score
+        # More than the score says, and more than is asked for, does not count.
+        until = null.value + max(min(_least_rise(len(added), asked.low), score / 2), asked.least_gain)
         whole = maximised(design, patterns.counts, start=start, curvature=information, until=until)
         gain = max(0.0, whole.value - null.value)
-        return by_chi_square(edge, gain, min(2 * gain, null.score_statistic(added, information)), len(added))
+        return by_chi_square(edge, gain, min(2 * gain, score), len(added))
 
 
 def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
@@ -344,6 +355,11 @@ def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
     best = min(tests, key=lambda test: test.log_p_value)
     log_p_value = min(0.0, best.log_p_value + math.log(len(tests)))
     return replace(best, log_p_value=log_p_value, gain=max(test.gain for test in tests))
+
+
+def _least_rise(df: int, log_p_value: float) -> float:
+    """The rise of a log-likelihood with half of a p-value, so that rounding leaves it below; infinite for none."""
+    return float(chdtri(df, math.exp(min(log_p_value, 0.0)) / 2)) / 2
 
 
 def by_chi_square(edge: Edge, gain: float, statistic: float, df: int) -> EdgeTest:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
 from pyro_hoim.log_linear.search import conditional_fits
 from pyro_hoim.log_linear.search.conditional_fits import Design, evidence_strength, level_contrasts
 from pyro_hoim.log_linear.search.confirmation import lone_pairs
-from pyro_hoim.results.confirmation import Hypotheses, StepwiseSearch
+from pyro_hoim.results.confirmation import Asked, Hypotheses, StepwiseSearch
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 from studies.random_laws import random_law
@@ -418,7 +419,7 @@ def test_the_order_of_levels_does_not_matter_where_estimates_are_infinite(seed):
 class DrawnSearch(StepwiseSearch):
     """A search whose tests are drawn for a set and the sets beside it that share its variables."""
 
-    def tested(self, edge, others, response):
+    def tested(self, edge, others, response, asked):
         columns = set(edge)
         near = sorted("".join(other) for other in others if other != edge and not columns.isdisjoint(other))
         drawn = random.Random(" ".join(["".join(edge), *near]))  # a generator of NumPy takes ten times as long to seed
@@ -445,14 +446,28 @@ def test_steps_end_with_every_set_tested_beside_what_is_kept(number):
     assert search.kept
 
 
-def test_a_test_that_only_decides_says_what_the_whole_test_says():
-    """Whether a set is confirmed at some limits, with levels in triples, strong, weak and absent interactions."""
+@pytest.mark.parametrize("limits", list(itertools.product((-25, -8, -2), (-2, 0), (0.5, 2))), ids=str)
+def test_a_test_that_may_end_early_says_what_the_whole_test_says(limits):
+    """On which side of two limits it is, and all between, of strong, weak and absent interactions and small sets."""
+    asked, num = Asked(*limits), Counter()
     for _, tester in rows_of_triples(["a", "b", "c", ("a", "b"), ("b", "c")], 400, 3):
-        for edge, others in itertools.product(itertools.combinations("abc", 2), ([], [("a", "b")], [("b", "c")])):
-            whole = tester.test(edge, [other for other in others if other != edge])
-            for limit in (-2.0, -8.0, -25.0):
-                quick = tester.test(edge, [other for other in others if other != edge], enough=(limit, 2.0))
-                assert (quick.log_p_value <= limit) == (whole.log_p_value <= limit)
-                assert quick.log_p_value == pytest.approx(whole.log_p_value, rel=1e-6) or (
-                    whole.log_p_value - 1e-6 <= quick.log_p_value <= limit and 2 <= quick.gain <= whole.gain
-                )
+        beside = [], [("a", "b")], [("b", "c")], [("a", "b", "c")]
+        edges = [*itertools.combinations("abc", 2), ("a", "b", "c")]
+        for edge, others in itertools.product(edges, beside):
+            others = [other for other in others if other != edge]
+            whole, quick = tester.test(edge, others), tester.test(edge, others, asked=asked)
+            side = (whole.log_p_value > asked.low) + (whole.log_p_value > asked.high)
+            num[side] += quick.gain != pytest.approx(whole.gain, rel=1e-6)
+            assert side == (quick.log_p_value > asked.low) + (quick.log_p_value > asked.high)
+            if side == 1:
+                assert quick.log_p_value == pytest.approx(whole.log_p_value, rel=1e-6)
+            if side < 2:
+                assert quick.gain == pytest.approx(whole.gain, rel=1e-6) or asked.least_gain <= quick.gain <= whole.gain
+    assert num[0] > 0 and (num[2] > 0 or asked.high == 0)  # control: tests do end early, on both sides
+
+
+def test_answers_serve_for_questions_that_ask_no_more():
+    whole, both = Asked(), Asked(-9.0, -2.0, 2.0)
+    assert whole.covers(both) and both.covers(both) and both.covers(Asked(-8.0, -3.0, 1.0))
+    for more in (whole, both._replace(low=-10.0), both._replace(high=-1.0), both._replace(least_gain=3.0)):
+        assert not both.covers(more)
