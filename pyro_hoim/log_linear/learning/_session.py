@@ -331,7 +331,13 @@ class Session:
         check_time()
         # Tests of all hypotheses, kept for a run that goes on.
         result = confirm(
-            train, validation, hypergraph, false_discovery_rate=rate, max_order=order, candidates=candidates
+            train,
+            validation,
+            hypergraph,
+            false_discovery_rate=rate,
+            max_order=order,
+            candidates=candidates,
+            progress=self.run.progress,
         )
         if file is not None:
             file.write(_packed(result))

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs, helmert
 from scipy.sparse import csc_array, csr_array
 
+from ...runs.checkpoint import check_time
+
 Floats = NDArray[np.float64]
 Ints = NDArray[Any]
 _STEPS, _HALVINGS, _DOUBLINGS = 60, 30, 10
@@ -346,6 +348,7 @@ def _climbed(
     probs, log_sums = _law(design.scores(solution))
     value = objective(solution, log_sums)
     for _ in range(_STEPS):
+        check_time()
         slope = seen - design.totals(totals[:, None] * probs) - ridge * solution
         step = newton(slope, probs)
         gain = float(slope @ step) / 2

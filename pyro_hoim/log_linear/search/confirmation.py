@@ -7,9 +7,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+from tqdm import tqdm
 from typing_extensions import override
 
 from ...core.prediction import check_count
@@ -130,6 +131,7 @@ def confirm(
     least_gain: float = _LEAST_GAIN,
     max_order: int = _MAX_ORDER,
     candidates: Iterable[Sequence[str]] | None = None,
+    progress: bool = False,
 ) -> Confirmation:
     r"""Find the interactions that all rows together confirm, each beside the others.
 
@@ -159,6 +161,7 @@ def confirm(
         least_gain: nats over all rows that a kept interaction must raise the log-likelihood by.
         max_order: variables of the largest set that is a hypothesis, unless ``hypergraph`` has larger ones.
         candidates: the hypotheses; default all sets.
+        progress: count the tests on standard error.
 
     Returns:
         The structure and the tests. Single variables are always kept.
@@ -190,12 +193,14 @@ def confirm(
     given = [edge for edge in start.edges if edge in hypotheses]
     # The search is on all rows together; the same rows given twice count once.
     is_same = rows_digest(train) == rows_digest(validation)
-    search = _Search(EdgeTester(*([train] if is_same else [train, validation])), hypotheses, least_gain, given)
-    search.run()
-    # Verdicts beside what is kept, with the gain on validation rows.
-    train_tester, held_out = EdgeTester(train), EdgeTester(validation)
-    edges = dict.fromkeys([*given, *search.kept])
-    tests = [search.verdict(edge, *train_tester.held_out(edge, search.kept, held_out)) for edge in edges]
+    tester = EdgeTester(*([train] if is_same else [train, validation]))
+    with tqdm(desc="tests of interactions", unit=" tests", disable=not progress) as bar:
+        search = _Search(tester, hypotheses, least_gain, given, bar)
+        search.run()
+        # Verdicts beside what is kept, with the gain on validation rows.
+        train_tester, held_out = EdgeTester(train), EdgeTester(validation)
+        edges = dict.fromkeys([*given, *search.kept])
+        tests = [search.verdict(edge, *train_tester.held_out(edge, search.kept, held_out)) for edge in edges]
     graph = singles(train.domain).add_edges(search.kept, hierarchical=False)
     return Confirmation(graph, kept_first(tests), float(false_discovery_rate))
 
@@ -215,10 +220,12 @@ def _strongest(ranked: Sequence[EdgeTest]) -> list[EdgeTest]:
 class _Search(StepwiseSearch):
     """The structure so far and all tests that were made, by what they depend on."""
 
-    def __init__(self, tester: EdgeTester, hypotheses: Hypotheses, least_gain: float, given: Sequence[Edge]) -> None:
+    def __init__(
+        self, tester: EdgeTester, hypotheses: Hypotheses, least_gain: float, given: Sequence[Edge], bar: tqdm[NoReturn]
+    ) -> None:
         pairs = [edge for edge in itertools.combinations(hypotheses.names, 2) if edge in hypotheses]
         super().__init__(hypotheses, least_gain, lone_pairs(tester, pairs))
-        self._tester = tester
+        self._tester, self._bar = tester, bar
         self._memory: dict[Any, tuple[Asked, EdgeTest]] = {}
         ranked = sorted(self.alone.values(), key=lambda test: test.log_p_value)
         self._swept = [test.edge for test in _strongest(ranked)]
@@ -242,6 +249,8 @@ class _Search(StepwiseSearch):
         before = self._memory.get(key)
         if before is not None and before[0].covers(asked):
             return before[1]
+        self._bar.set_postfix_str(f"{len(self.kept)} kept", refresh=False)
+        self._bar.update()
         is_alone = edge in self.alone and len(terms) == 1
         test = self.alone[edge] if is_alone else self._tester.test(edge, others, response, asked)
         # What lies between is as the whole test says, and each side answers all that ask for no more of it.

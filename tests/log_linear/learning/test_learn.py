@@ -31,7 +31,7 @@ from pyro_hoim.log_linear import (
 from pyro_hoim.log_linear.learning import _session as _trainers
 from pyro_hoim.log_linear.learning.learn import columns_joined
 from pyro_hoim.log_linear.search.scores import GainEstimate
-from pyro_hoim.runs import RunOptions
+from pyro_hoim.runs import RunOptions, checkpoint
 from pyro_hoim.runs.checkpoint import TimeUp
 from pyro_hoim.schema import Variable
 from pyro_hoim.structure import InteractionHypergraph
@@ -407,6 +407,26 @@ def test_a_round_under_way_is_given_up(parts, monkeypatch):
     assert (cut.selection.status, len(cut.selection.rounds)) == ("time limit", 3)
     assert cut.selection.best_round > 0
     assert cut.gain(parts[2]) > 0.1
+
+
+def test_tests_under_way_are_given_up(parts, monkeypatch):
+    """The model stays, and the note says what is missing; without a limit the same run has a structure."""
+    from pyro_hoim.log_linear.search import confirmation
+
+    original = confirmation.EdgeTester.response
+    options = {**SMALL, "trainer": "exact"}
+
+    def late(self, *sets):
+        checkpoint._until.set(0.0)
+        return original(self, *sets)
+
+    whole = learn(*parts[:2], **options)
+    with monkeypatch.context() as patched:
+        patched.setattr(confirmation.EdgeTester, "response", late)
+        cut = learn(*parts[:2], **options, time_limit=1e6)
+    assert whole.structure is not None and cut.structure is None
+    assert cut.hypergraph == whole.hypergraph
+    assert any("ended the tests of single interactions" in note for note in cut.notes)
 
 
 @pytest.mark.parametrize(
