@@ -17,14 +17,7 @@ from .errors import (
     IntractableError as IntractableError,
     NonexistentEstimateWarning as NonexistentEstimateWarning,
 )
-from .families import (
-    impute as impute,
-    load as load,
-    predict as predict,
-    sample as sample,
-    save as save,
-    score as score,
-)
+from .families import impute as impute, load as load, predict as predict, sample as sample, save as save, score as score
 from .front import fit as fit, learn as learn
 from .generalized_root import (
     GeneralizedRoot as GeneralizedRoot,

@@ -48,11 +48,7 @@ SIZES = {
     # name: (size, advised, words of the reasons of closed routes)
     "small": (TableSize({"a": 2, "b": 3, "c": 2}, 200), "pairs", {"roots": "labels, and not counts"}),
     "twelve of two": (TableSize({f"v{i}": 2 for i in range(12)}, 500), "pairs", {"structures": "thousand cells"}),
-    "middling": (
-        TableSize({f"v{i}": 2 for i in range(26)}, 900),
-        "learn",
-        {"structures": "a few thousand cells"},
-    ),
+    "middling": (TableSize({f"v{i}": 2 for i in range(26)}, 900), "learn", {"structures": "a few thousand cells"}),
     "wide": (
         TableSize({f"v{i}": 2 for i in range(300)}, 2000),
         "network",

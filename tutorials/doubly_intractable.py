@@ -32,14 +32,7 @@ import torch
 
 from pyro_hoim import AnnealedImportance, Domain, HierarchicalLogLinear, InteractionHypergraph, load_table
 from pyro_hoim.errors import InputError
-from pyro_hoim.inference import (
-    Exchange,
-    NoisyExchange,
-    NUTSSettings,
-    log_linear_model,
-    run_mcmc,
-    sample_posterior,
-)
+from pyro_hoim.inference import Exchange, NoisyExchange, NUTSSettings, log_linear_model, run_mcmc, sample_posterior
 from pyro_hoim.log_linear import normal_prior, statistics_of
 
 seed = 1

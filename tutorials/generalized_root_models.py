@@ -51,13 +51,7 @@ from pyro_hoim.generalized_root.study.dependence import log_odds_ratio, pair_mom
 from pyro_hoim.schema import Variable
 
 from studies.node_bounds_figure import node_bounds_figure
-from studies.recovery import (
-    draw_root_rows,
-    plant_roots,
-    roc_curve,
-    root_recovery,
-    tuple_scores,
-)
+from studies.recovery import draw_root_rows, plant_roots, roc_curve, root_recovery, tuple_scores
 
 long = os.environ.get("PYRO_HOIM_LONG") == "1" and os.environ.get("PYRO_HOIM_SHORT") != "1"
 folder = Path(os.environ.get("PYRO_HOIM_FIGURES", "."))

@@ -200,11 +200,7 @@ held
 
 # %%
 figure, axes = plt.subplots(1, 4, figsize=(12, 2.8), layout="constrained", width_ratios=[1, 1, 1, 1.5])
-panels = {
-    "infested": infested,
-    "declared": declared(lost)[0],
-    "Pr(infested | loss)": probability,
-}
+panels = {"infested": infested, "declared": declared(lost)[0], "Pr(infested | loss)": probability}
 for axis, (title, values) in zip(axes, panels.items(), strict=False):
     axis.imshow(values.unflatten(0, (num_rows, num_columns)), cmap="YlOrBr", vmin=0, vmax=1.4)
     axis.set(title=title, xticks=[], yticks=[])

@@ -23,11 +23,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from pyro_hoim import load_table
-from pyro_hoim.estimators import (
-    InteractionClassifier,
-    InteractionDensity,
-    InteractionImputer,
-)
+from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
 
 SEED = 0
 cells = load_table("czech_autoworkers").to_pandas()

@@ -22,10 +22,7 @@ import numpy as np
 import pandas as pd
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations, Variable, fit, goodness_of_fit
-from pyro_hoim.log_linear import (
-    coefficient_table,
-    likelihood_ratio_test,
-)
+from pyro_hoim.log_linear import coefficient_table, likelihood_ratio_test
 from pyro_hoim.plots import plot_association, plot_forest
 
 seed = 0

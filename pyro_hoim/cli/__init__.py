@@ -39,10 +39,7 @@ _COMMANDS = {
     "predict": ("commands.use", "Predict one column from the others."),
     "log-z": ("commands.use", "Normalising constant of a model."),
     "mode": ("commands.use", "Most probable state of a model, also given some columns."),
-    "interactions": (
-        "commands.inspect",
-        "Interactions of a model, and what it loses without each.",
-    ),
+    "interactions": ("commands.inspect", "Interactions of a model, and what it loses without each."),
     "margins": ("commands.use", "Probabilities of some columns, also given others."),
     "compare": ("commands.inspect", "Several models beside each other."),
     "report": ("commands.inspect", "Write a page on a model."),

@@ -10,10 +10,7 @@ import click
 from ..errors import ConvergenceWarning, HoimError
 from .options import option_of
 
-_ARGUMENTS = {
-    "number": "-n",
-    "clamped": "--given",
-}
+_ARGUMENTS = {"number": "-n", "clamped": "--given"}
 _HINTS: dict[tuple[str, str | None], str | None] = {
     ("wrong-encoding", None): "give its encoding, such as --encoding cp1251 or cp850, or save the file as UTF-8",
     ("existing-file", "checkpoint"): "pass --resume to continue that run, or choose another name",

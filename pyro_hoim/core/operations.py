@@ -131,12 +131,7 @@ def score(
 
 
 def predict(
-    model: object,
-    rows: DataLike | CountTable,
-    target: str,
-    *,
-    missing_values: Collection[str] = ("",),
-    **options: Any,
+    model: object, rows: DataLike | CountTable, target: str, *, missing_values: Collection[str] = ("",), **options: Any
 ) -> pd.DataFrame:
     """One column of rows from the others.
 
@@ -199,12 +194,7 @@ def predict(
 
 
 def impute(
-    model: object,
-    rows: DataLike,
-    number: int = 1,
-    *,
-    missing_values: Collection[str] = ("",),
-    **options: Any,
+    model: object, rows: DataLike, number: int = 1, *, missing_values: Collection[str] = ("",), **options: Any
 ) -> pd.DataFrame:
     """Rows with their missing cells drawn given the others, each ``number`` times.
 

@@ -163,12 +163,7 @@ def edge_bins(rule: str, name: str) -> Bins:
 
 
 def find_bins(
-    values: Any,
-    rule: str,
-    weights: Any = None,
-    *,
-    where: Callable[[int], str] = row_position,
-    name: str = "column",
+    values: Any, rule: str, weights: Any = None, *, where: Callable[[int], str] = row_position, name: str = "column"
 ) -> Bins:
     """Cut points of a column by a rule.
 

@@ -94,10 +94,7 @@ def _word(name: str) -> str:
 
 
 def seeming_counting(
-    name: str,
-    values: Any,
-    others_differ: Callable[[], bool] = lambda: False,
-    where: Callable[[int], str] | None = None,
+    name: str, values: Any, others_differ: Callable[[], bool] = lambda: False, where: Callable[[int], str] | None = None
 ) -> Counting | None:
     """What a column is by its name and most of its cells, where that is counts or weights; None for a variable.
 

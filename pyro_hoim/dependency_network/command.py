@@ -54,11 +54,7 @@ _OPTIONS = (
         default=1.0,
     ),
     Option("max_leaves", "Largest number of leaves of a graph.", kind="whole", low=1, metavar="N"),
-    Option(
-        "lossless",
-        "Also try asking all other columns at once, where they have few states.",
-        kind="flag",
-    ),
+    Option("lossless", "Also try asking all other columns at once, where they have few states.", kind="flag"),
     PENALTY,
     JOBS,
     *LABELLED,

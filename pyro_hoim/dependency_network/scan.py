@@ -71,10 +71,7 @@ def checked_scan(domain: Domain, free: Sequence[str], scan: ScanLike) -> Scan:
 
 
 def selection_probs(
-    domain: Domain,
-    free: Sequence[str],
-    selection: Mapping[str, float] | Sequence[float] | None,
-    argument: str,
+    domain: Domain, free: Sequence[str], selection: Mapping[str, float] | Sequence[float] | None, argument: str
 ) -> NDArray[Any]:
     """Selection probabilities (num_free,) of the variables that are not clamped, divided by their sum.
 

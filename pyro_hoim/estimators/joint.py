@@ -254,11 +254,7 @@ def _as_array(table: pd.DataFrame) -> np.ndarray:
 
 
 def _conditional(
-    domain: Domain,
-    codes: np.ndarray,
-    weights: np.ndarray,
-    prior: str | None,
-    scores: Sequence[np.ndarray | None],
+    domain: Domain, codes: np.ndarray, weights: np.ndarray, prior: str | None, scores: Sequence[np.ndarray | None]
 ) -> ClassInteractions:
     """The interactions of the class, the last variable, with every column of codes (N, d + 1), of given scores."""
     # The strengths that a prior has for pairs with the class.

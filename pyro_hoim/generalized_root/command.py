@@ -118,12 +118,7 @@ L1 = Option(
     metavar="LAMBDA|auto",
 )
 MAXIMUM = Option(
-    "maximum",
-    "Largest count of {family} truncated-poisson.",
-    kind="whole",
-    low=1,
-    high=2**53,
-    metavar="R",
+    "maximum", "Largest count of {family} truncated-poisson.", kind="whole", low=1, high=2**53, metavar="R"
 )
 RATE = Option(
     "false_discovery_rate",

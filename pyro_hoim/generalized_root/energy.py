@@ -443,11 +443,7 @@ class RootPseudoLikelihood(PseudoLikelihood):
     argument: ClassVar[str] = "psi"
 
     def __init__(
-        self,
-        structure: RootStructure,
-        rows: torch.Tensor,
-        family: Families,
-        weights: torch.Tensor | None = None,
+        self, structure: RootStructure, rows: torch.Tensor, family: Families, weights: torch.Tensor | None = None
     ) -> None:
         check_type(structure, RootStructure, "structure")
         check_type(rows, torch.Tensor, "rows", "a tensor")

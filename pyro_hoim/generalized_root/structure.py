@@ -462,10 +462,7 @@ def _sorted_rows(domain: Domain, key: Key, rows: Positions) -> Positions:
 
 
 def fold(
-    structure: RootStructure,
-    coefficients: torch.Tensor,
-    positions: Sequence[int],
-    roots: Callable[[int], torch.Tensor],
+    structure: RootStructure, coefficients: torch.Tensor, positions: Sequence[int], roots: Callable[[int], torch.Tensor]
 ) -> tuple[RootStructure, torch.Tensor, torch.Tensor]:
     """Structure and coefficients over the variables that are not fixed, and the constant that is left."""
     # Places of fixed and of free variables.

@@ -91,9 +91,7 @@ class RefinedInformationTable:
 
 
 def refined_information(
-    law: Law | DataLike | Projections,
-    collection: InteractionHypergraph,
-    target: Sequence[str] | InteractionHypergraph,
+    law: Law | DataLike | Projections, collection: InteractionHypergraph, target: Sequence[str] | InteractionHypergraph
 ) -> RefinedInformation:
     r"""Refined information of a set at a collection, or between two collections, in nats (paper 1, equation 5).
 
@@ -139,8 +137,7 @@ def refined_information(
 
 
 def decompose(
-    law: Law | DataLike | Projections,
-    chain: Iterable[InteractionHypergraph] | Iterable[Sequence[str]] | None = None,
+    law: Law | DataLike | Projections, chain: Iterable[InteractionHypergraph] | Iterable[Sequence[str]] | None = None
 ) -> RefinedInformationTable:
     r"""Decompose the divergence from the uniform law along a chain of collections, each value in nats (paper 1, 6).
 

@@ -33,11 +33,7 @@ _ROUNDING = 1e-3  # of the sum of published probabilities
 
 
 def read_uai(
-    source: Source,
-    *,
-    max_bytes: int = MAX_UAI_BYTES,
-    max_variables: int = MAX_COLUMNS,
-    max_cells: int = MAX_ENTRIES,
+    source: Source, *, max_bytes: int = MAX_UAI_BYTES, max_variables: int = MAX_COLUMNS, max_cells: int = MAX_ENTRIES
 ) -> LogLinearEnergy:
     """The model of a file in the UAI format, MARKOV or BAYES.
 

@@ -101,11 +101,7 @@ from .scores import (
     score_rows as score_rows,
 )
 from .search.candidates import CandidatePool as CandidatePool, Heredity as Heredity
-from .search.confirmation import (
-    Confirmation as Confirmation,
-    InteractionTest as InteractionTest,
-    confirm as confirm,
-)
+from .search.confirmation import Confirmation as Confirmation, InteractionTest as InteractionTest, confirm as confirm
 from .search.edge_tests import EdgeTest as EdgeTest, EdgeTester as EdgeTester
 from .search.figures import capacity_figure as capacity_figure
 from .search.greedy import prune as prune, select as select

@@ -27,11 +27,7 @@ _CELLS_PER_CALL = 2**20  # rows times interactions of pseudo-likelihoods that ar
 
 
 def score_rows(
-    energy: LogLinearEnergy,
-    data: DataLike,
-    *,
-    log_z: float | None = None,
-    reference: LogLinearEnergy | None = None,
+    energy: LogLinearEnergy, data: DataLike, *, log_z: float | None = None, reference: LogLinearEnergy | None = None
 ) -> Scores:
     """Score rows under a model; missing cells are summed over.
 

@@ -192,16 +192,7 @@ WHOLE = Leaf("a whole number from 0", (int,), lambda value: value >= 0)
 NUMBER = Leaf("a finite number", (int, float), lambda value: abs(value) <= sys.float_info.max)
 POSITIVE = Leaf("a positive number", (int, float), lambda value: 0 < value <= sys.float_info.max)
 
-DOMAIN = Items(
-    Fields(
-        {
-            "name": NAME,
-            "labels": Items(TEXT),
-            "kind": one_of(*get_args(Kind)),
-            "unit": optional(TEXT),
-        }
-    )
-)
+DOMAIN = Items(Fields({"name": NAME, "labels": Items(TEXT), "kind": one_of(*get_args(Kind)), "unit": optional(TEXT)}))
 """What :meth:`pyro_hoim.Domain.to_json` gives."""
 
 SHARES = MapOf(Items(Leaf("a number from 0 to 1", (int, float), lambda value: 0 <= value <= 1), 1))

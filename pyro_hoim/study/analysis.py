@@ -325,11 +325,7 @@ def _reserve(place: Path, data: Any) -> None:
 
 
 def _scored(
-    result: FitResult,
-    alone: FitResult,
-    part: Observations | None,
-    target: str | None,
-    law: Projections | None = None,
+    result: FitResult, alone: FitResult, part: Observations | None, target: str | None, law: Projections | None = None
 ) -> TablePart | None:
     """Scores of a part that holds rows; infinite where a row is impossible under an infinite estimate."""
     if part is None or not part.total_count > 0:
@@ -442,9 +438,7 @@ def analyse(
 
 
 def _checked(
-    parts: Mapping[str, DataLike],
-    structures: Mapping[str, Interactions],
-    posterior: PosteriorSettings | None,
+    parts: Mapping[str, DataLike], structures: Mapping[str, Interactions], posterior: PosteriorSettings | None
 ) -> dict[str, Observations]:
     """The parts, if they go together with structures and a posterior."""
     check_part_names(parts)

@@ -36,12 +36,7 @@ from ..results.contrasts import pair_odds_ratios
 from ..schema import Domain
 from .model import PredictivePart, TablePart, held_out, split_of_part, split_section
 
-__all__ = [
-    "LearnedAnalysis",
-    "analyse_learned",
-    "structure_section",
-    "structure_sentences",
-]
+__all__ = ["LearnedAnalysis", "analyse_learned", "structure_section", "structure_sentences"]
 
 
 ONE_BODY = "one-body model"
@@ -331,10 +326,7 @@ def _predictive(richer: LearnResult, structure: LearnResult, rows: Observations,
     change = (row_log_weights(energy, merged) - row_log_weights(structure.energy, merged)).double() + shift
     mean, error = mean_over_rows(change, merged.counts, merged.squared_weights)
     return PredictivePart(
-        richer.row_scores(rows),
-        None if target is None else prediction_accuracy(energy, rows, target),
-        mean,
-        error,
+        richer.row_scores(rows), None if target is None else prediction_accuracy(energy, rows, target), mean, error
     )
 
 

@@ -258,11 +258,7 @@ def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: Pos
 
 
 def _replicates(
-    hypergraph: InteractionHypergraph,
-    theta: torch.Tensor,
-    data: Observations,
-    settings: PosteriorSettings,
-    seed: int,
+    hypergraph: InteractionHypergraph, theta: torch.Tensor, data: Observations, settings: PosteriorSettings, seed: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Replicated tables (chain, draw, *cards) and the observed one, for small tables of whole counts."""
     cards = hypergraph.domain.cardinalities

@@ -17,14 +17,7 @@ import torch
 from bench_uai import fetched
 from harness import Report, main, part
 
-from pyro_hoim import (
-    Domain,
-    GibbsChains,
-    InteractionHypergraph,
-    LogLinearEnergy,
-    Observations,
-    read_uai,
-)
+from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, Observations, read_uai
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.runs import GibbsSchedule
 

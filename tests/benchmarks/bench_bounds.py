@@ -22,15 +22,7 @@ from harness import CORES, Report, apart, as_energy, grid_pairs, main, part, run
 from pyro_hoim import Observations, read_uai
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.errors import ConvergenceWarning, HoimError
-from pyro_hoim.log_linear import (
-    L2,
-    BucketImportance,
-    LogLinearEnergy,
-    MiniBuckets,
-    Stopping,
-    VariableElimination,
-    fit,
-)
+from pyro_hoim.log_linear import L2, BucketImportance, LogLinearEnergy, MiniBuckets, Stopping, VariableElimination, fit
 from pyro_hoim.structure import InteractionHypergraph
 
 CRITICAL = math.log(1 + math.sqrt(2)) / 2

@@ -28,14 +28,7 @@ from pyro_hoim.datasets import load_adult, load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
 from pyro_hoim.generalized_root.annealed import AnnealedRoot
-from pyro_hoim.log_linear import (
-    L2,
-    AnnealedImportance,
-    LogLinearEnergy,
-    Stopping,
-    VariableElimination,
-    fit,
-)
+from pyro_hoim.log_linear import L2, AnnealedImportance, LogLinearEnergy, Stopping, VariableElimination, fit
 from pyro_hoim.log_linear.annealed import importance
 from pyro_hoim.structure import InteractionHypergraph
 

@@ -287,10 +287,7 @@ def test_batches_are_decoded_up_to_the_limits(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            "      ward   A   B\nsex               \nf          100  20\nm           80  60\n",
-            "an ftable of R",
-        ),
+        ("      ward   A   B\nsex               \nf          100  20\nm           80  60\n", "an ftable of R"),
         ("   ward\nsex   A  B\n  f 100 20\n  m  80 60\n", "columns of a fixed width"),
         ("  Dept  A  B\nAdmit  Sex\nYes  Male  5  3\n  Female  8  1\n", "columns of a fixed width"),
         ("MARKOV\n2\n2 2\n1\n2 0 1\n\n4\n 1.0 2.0\n 3.0 4.0\n", "UAI"),

@@ -14,16 +14,7 @@ from pyro_hoim.generalized_root import GeneralizedRoot, GeneralizedRootEnergy, R
 from pyro_hoim.inference import NUTSSettings, sample_root_posterior
 from pyro_hoim.testing import DISTRIBUTION_CHECKS, DistributionCase, assert_close, assert_exact_law
 
-from support.mixed_roots import (
-    EDGES,
-    TEN,
-    brute_force,
-    in_units,
-    log_density,
-    mixed_axes,
-    mixed_energy,
-    mixed_states,
-)
+from support.mixed_roots import EDGES, TEN, brute_force, in_units, log_density, mixed_axes, mixed_energy, mixed_states
 
 LAWS = pytest.mark.parametrize("name", ["finite", *TEN, *EDGES])
 

@@ -12,13 +12,7 @@ from pyro.infer import HMC, MCMC, NUTS
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 
 from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph
-from pyro_hoim.inference import (
-    BlockGibbs as _BlockGibbs,
-    MCMCRun,
-    RecordingNUTS,
-    VectorizedKernel,
-    run_mcmc,
-)
+from pyro_hoim.inference import BlockGibbs as _BlockGibbs, MCMCRun, RecordingNUTS, VectorizedKernel, run_mcmc
 from pyro_hoim.testing import (
     assert_close,
     assert_exact_law,

@@ -11,16 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from pyro_hoim import (
-    Domain,
-    NonexistentEstimateWarning,
-    Observations,
-    fit,
-    learn,
-    learn_network,
-    load,
-    load_table,
-)
+from pyro_hoim import Domain, NonexistentEstimateWarning, Observations, fit, learn, learn_network, load, load_table
 from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.core.page import Block, Page, Section
 from pyro_hoim.plots.drawing import BLUE, FAINT, ORANGE, SLATE, WIDTH, figure_of

@@ -186,11 +186,7 @@ def printed_search(
         return -values if is_ascending else values
 
     options = SelectionOptions(
-        heredity=heredity,
-        score=score,
-        per_round=per_round,
-        patience=num_rounds + 1,
-        max_rounds=num_rounds,
+        heredity=heredity, score=score, per_round=per_round, patience=num_rounds + 1, max_rounds=num_rounds
     )
     start = InteractionHypergraph(train.domain)
     return select(train, validation, PrintedTrainer(train, reading), options, min_score=-math.inf, init=start)

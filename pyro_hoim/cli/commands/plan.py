@@ -72,12 +72,7 @@ def plan(source: str, as_json: bool, **values: Any) -> None:
 
 
 def _of_labels(
-    source: str,
-    values: Mapping[str, Any],
-    words: Missing,
-    reading: Reading,
-    cells: CsvColumns | None,
-    no_counts: str,
+    source: str, values: Mapping[str, Any], words: Missing, reading: Reading, cells: CsvColumns | None, no_counts: str
 ) -> TablePlan:
     """The plan of a table of labels: of the cells of a file, at which nothing stops, or of rows that are read whole."""
     columns, texts = values["columns"], values[STRUCTURAL_ZEROS.name]

@@ -137,12 +137,7 @@ DRAW_METHOD = Option(
     default="auto",
 )
 BURN_IN = Option(
-    "burn_in",
-    "Sweeps of gibbs before a row.  [default: 200]",
-    kind="whole",
-    low=0,
-    high=MAX_SWEEPS,
-    metavar="N",
+    "burn_in", "Sweeps of gibbs before a row.  [default: 200]", kind="whole", low=0, high=MAX_SWEEPS, metavar="N"
 )
 COMPLETE = (
     Option(

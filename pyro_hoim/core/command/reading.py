@@ -248,10 +248,7 @@ def _written(name: str, value: Any) -> str:
 
 
 def cut_columns(
-    table: CsvColumns,
-    bins: Mapping[str, str | Bins],
-    missing: Collection[str] = (),
-    counting: str | None = None,
+    table: CsvColumns, bins: Mapping[str, str | Bins], missing: Collection[str] = (), counting: str | None = None
 ) -> tuple[CsvColumns, dict[str, Bins]]:
     """A table with columns cut into ordered levels, and the cut points; labels that mean missing are left empty."""
     check_names(list(bins), table.header, "bins", noun="column")

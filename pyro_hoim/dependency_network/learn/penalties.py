@@ -98,11 +98,7 @@ class TheoremConditions:
 
 
 def check_theorem_conditions(
-    penalty: str | SourcePenalty,
-    num_parameters: int,
-    num_observations: float,
-    *,
-    lossless: bool = False,
+    penalty: str | SourcePenalty, num_parameters: int, num_observations: float, *, lossless: bool = False
 ) -> TheoremConditions:
     """Check the conditions of theorem 5 of paper 5 on a penalty, for one node.
 

@@ -278,13 +278,7 @@ def _order(domain: Domain, values: Arrows) -> tuple[str, ...]:
     return circle_order(InteractionHypergraph(domain, list(both), hierarchical=False), both)
 
 
-def dependency_figure(
-    domain: Domain,
-    values: Arrows,
-    *,
-    target: str | None = None,
-    top: int | None = 80,
-) -> Figure:
+def dependency_figure(domain: Domain, values: Arrows, *, target: str | None = None, top: int | None = 80) -> Figure:
     """Variables on a circle, an arrow from every variable to those that are predicted from it.
 
     Arrows of two variables that are predicted from each other bend to different sides.

@@ -108,13 +108,7 @@ class CategoryLaw:
     category: Category
 
     def evaluate(
-        self,
-        eta: Floats,
-        derivatives: int,
-        value: Floats,
-        mean: Floats,
-        covariance: Floats,
-        num_subdomains: int = 0,
+        self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats, num_subdomains: int = 0
     ) -> None:
         """As :meth:`NodeLaw.evaluate`, of contrasts in place of roots; a joint regression may have more columns."""
         assert not num_subdomains
@@ -162,13 +156,7 @@ class NodeLaw:
         return cls(rows.families[node], None if rows.scales is None else rows.scales[node])
 
     def evaluate(
-        self,
-        eta: Floats,
-        derivatives: int,
-        value: Floats,
-        mean: Floats,
-        covariance: Floats,
-        num_subdomains: int = 0,
+        self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats, num_subdomains: int = 0
     ) -> None:
         """Write A (rows,), or its bound, with means (rows, k) and covariances (rows, k, k) as far as asked for."""
         if self.scales is not None and eta.shape[1] > len(self.scales):  # beside a category of more contrasts
@@ -800,12 +788,7 @@ class JointRegression(Regression):
     """All columns at once: the rows of all nodes below each other, and one feature for every term of the model."""
 
     def __init__(
-        self,
-        rows: RootRows,
-        terms: Sequence[JointTerm],
-        l1: Floats,
-        jobs: int | None,
-        groups: Groups | None = None,
+        self, rows: RootRows, terms: Sequence[JointTerm], l1: Floats, jobs: int | None, groups: Groups | None = None
     ) -> None:
         self.order, self.l1, self.groups = max(map(rows.num_statistics, rows.nodes), default=rows.order), l1, groups
         self.orders = np.array([term.key[0] - 1 for term in terms], dtype=np.int64)

@@ -70,12 +70,7 @@ class RegressionRun:
     """Solutions of all nodes, stage by stage, each along a path; the header is what a continued run must repeat."""
 
     def __init__(
-        self,
-        rows: RootRows,
-        settings: RootSettings,
-        progress: bool,
-        file: RunFile | None,
-        header: Mapping[str, Any],
+        self, rows: RootRows, settings: RootSettings, progress: bool, file: RunFile | None, header: Mapping[str, Any]
     ) -> None:
         self.rows, self.settings, self.progress, self.file = rows, settings, progress, file
         self._tensors: dict[str, torch.Tensor] = {}

@@ -171,11 +171,7 @@ class RefitProblem:
         )
 
     def solve_all(
-        self,
-        settings: RootSettings,
-        independent: Floats,
-        begin: tuple[Floats, int] | None,
-        advance: Advance | None,
+        self, settings: RootSettings, independent: Floats, begin: tuple[Floats, int] | None, advance: Advance | None
     ) -> RefitEnd:
         """Best coefficients of all terms, from the better one of the joined and the independent ones."""
         if not self.terms:

@@ -331,8 +331,7 @@ class AutoStructure(AutoGuide):
         optimiser.step(closure)  # pyright: ignore[reportArgumentType]
         mode = theta.detach()
         curvature = cast(
-            torch.Tensor,
-            torch.autograd.functional.hessian(lambda x: -self._log_density(x, rest, args, kwargs), mode),
+            torch.Tensor, torch.autograd.functional.hessian(lambda x: -self._log_density(x, rest, args, kwargs), mode)
         )
         values, vectors = torch.linalg.eigh((curvature + curvature.mT) / 2)
         # Flat and rising directions get a weak precision, which the fit corrects.

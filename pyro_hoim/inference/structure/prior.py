@@ -446,12 +446,7 @@ class StructureSpace:
     """
 
     def __init__(
-        self,
-        domain: Domain,
-        *,
-        max_order: int | None = None,
-        heredity: float = 1.0,
-        space: SpaceName = "hierarchical",
+        self, domain: Domain, *, max_order: int | None = None, heredity: float = 1.0, space: SpaceName = "hierarchical"
     ) -> None:
         check_type(domain, Domain, "domain")
         check_choice(space, get_args(SpaceName), "space")

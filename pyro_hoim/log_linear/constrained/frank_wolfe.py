@@ -221,11 +221,7 @@ class _Model:
 
 
 def _spectral(
-    model: _Model,
-    terms: Sequence[Ball | NormPenalty],
-    faces: Sequence[Face],
-    start: Sequence[Floats],
-    tolerance: float,
+    model: _Model, terms: Sequence[Ball | NormPenalty], faces: Sequence[Face], start: Sequence[Floats], tolerance: float
 ) -> list[Floats]:
     """Minimiser of a model plus the terms up to a gap: projected, or proximal, gradient steps of spectral length.
 

@@ -385,10 +385,7 @@ def known_zeros(
 
 
 def mle_existence(
-    hypergraph: InteractionHypergraph,
-    data: Observations | torch.Tensor,
-    *,
-    structural_zeros: StructuralZeros = None,
+    hypergraph: InteractionHypergraph, data: Observations | torch.Tensor, *, structural_zeros: StructuralZeros = None
 ) -> MLEExistence:
     r"""Whether the maximum-likelihood estimate of a log-linear model is finite for given data.
 

@@ -634,10 +634,7 @@ class FitResult(Fitted):
         return self.covariance if kind == "model" else self._robust
 
     def standard_errors(
-        self,
-        coding: Coding | None = None,
-        covariance: CovarianceKind | None = None,
-        reference: Reference | None = None,
+        self, coding: Coding | None = None, covariance: CovarianceKind | None = None, reference: Reference | None = None
     ) -> torch.Tensor:
         """Standard errors (num(coding),) of :meth:`coefficients`, infinite where not identified.
 

@@ -147,10 +147,7 @@ class Patience:
     def state(self) -> State:
         """What :meth:`take_up` goes on from."""
         assert self.best is not None
-        return {
-            "best theta": self.best.theta,
-            "patience": np.array([self.value, self.best_value, self.best_iteration]),
-        }
+        return {"best theta": self.best.theta, "patience": np.array([self.value, self.best_value, self.best_iteration])}
 
     @staticmethod
     def shapes(size: int) -> dict[str, tuple[int, ...]]:

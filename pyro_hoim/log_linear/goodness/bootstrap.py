@@ -143,10 +143,7 @@ class _Margins:
 
 
 def _refit(
-    drawn: np.ndarray,
-    expected: np.ndarray,
-    model: _Margins,
-    tolerance: float,
+    drawn: np.ndarray, expected: np.ndarray, model: _Margins, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
     """Deviance, Pearson's statistic, updates made and who was left unfinished, of tables as columns (cells, tables)."""
     # Proportional fitting from the expected counts lowers every deviance by a known gain.

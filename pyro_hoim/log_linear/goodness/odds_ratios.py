@@ -107,11 +107,7 @@ def check_reference(reference: Reference | None, is_restricted: bool) -> None:
 
 
 def contrasts_of_fit(
-    result: FitResult,
-    *,
-    level: float,
-    covariance: CovarianceKind | None = None,
-    reference: Reference | None = None,
+    result: FitResult, *, level: float, covariance: CovarianceKind | None = None, reference: Reference | None = None
 ) -> Contrasts:
     """Log odds ratios of a fit with standard errors where it has them; arguments as of ``fit_summary``."""
     graph, restriction = result.hypergraph, result.restriction

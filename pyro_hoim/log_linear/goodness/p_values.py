@@ -42,10 +42,7 @@ _EXACTLY, _MOST, _ABOUT = (
     f"{verb} the mean of G\N{SUPERSCRIPT TWO} by{size}"
     for verb, size in (("move", ""), ("raise", " up to"), ("move", " about"))
 )
-_NONE_OF = {
-    "early_stopped": "the fit was stopped early on validation rows",
-    "interrupted": "the fit was interrupted",
-}
+_NONE_OF = {"early_stopped": "the fit was stopped early on validation rows", "interrupted": "the fit was interrupted"}
 
 
 @dataclass(frozen=True)

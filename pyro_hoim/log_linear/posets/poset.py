@@ -71,11 +71,7 @@ class Poset:
     """
 
     def __init__(
-        self,
-        elements: Iterable[Hashable],
-        relation: Iterable[Sequence[Hashable]],
-        *,
-        max_pairs: int = _MAX_PAIRS,
+        self, elements: Iterable[Hashable], relation: Iterable[Sequence[Hashable]], *, max_pairs: int = _MAX_PAIRS
     ) -> None:
         self._elements = _checked_elements(elements)
         check_type(relation, Iterable, "relation", "pairs of elements")
@@ -140,11 +136,7 @@ class Poset:
 
     @classmethod
     def from_comparison(
-        cls,
-        elements: Iterable[Hashable],
-        is_below: Callable[[Any, Any], bool],
-        *,
-        max_pairs: int = _MAX_PAIRS,
+        cls, elements: Iterable[Hashable], is_below: Callable[[Any, Any], bool], *, max_pairs: int = _MAX_PAIRS
     ) -> Poset:
         """Poset of a function that says whether its first argument is below or equal to its second; n^2 calls.
 

@@ -117,12 +117,7 @@ _EDGE, _LEVELS = 48, 32  # characters
 
 MOST_PROBABLE = Option("most_probable", "With {complete}: take the most probable cells instead of draws.", kind="flag")
 INTERACTIONS_OPTIONS = (
-    Option(
-        "information",
-        "Also find what the model loses without each interaction.",
-        kind="switch",
-        default=True,
-    ),
+    Option("information", "Also find what the model loses without each interaction.", kind="switch", default=True),
     Option(
         "num_samples",
         "Rows drawn from a large model to estimate that loss.",

@@ -213,8 +213,7 @@ class SlowNode:
 
 
 @pytest.mark.parametrize(
-    ("order", "l1", "full"),
-    [(2, 0.08, False), (2, 0.02, False), (3, 0.12, False), (2, 0.03, True), (3, 0.1, True)],
+    ("order", "l1", "full"), [(2, 0.08, False), (2, 0.02, False), (3, 0.12, False), (2, 0.03, True), (3, 0.1, True)]
 )
 def test_every_group_holds_its_condition(order, l1, full):
     """Independent design, basis and derivatives; the control is another penalty."""

@@ -346,16 +346,7 @@ def test_options_that_are_no_positive_whole_numbers_are_refused(make, option, va
         make(**{option: value})
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"side": "both"},
-        {"side": None},
-        {"seed": -1},
-        {"seed": None},
-        {"seed": 0.5},
-    ],
-)
+@pytest.mark.parametrize("options", [{"side": "both"}, {"side": None}, {"seed": -1}, {"seed": None}, {"seed": 0.5}])
 def test_other_options_of_bounds_are_refused(options):
     with pytest.raises((InputError, InputTypeError), match=next(iter(options))):
         MiniBuckets(**options)

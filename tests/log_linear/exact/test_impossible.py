@@ -9,14 +9,7 @@ import torch
 from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy
 from pyro_hoim.log_linear import VariableElimination
 from pyro_hoim.log_linear.exact import _linear_space as linear_space
-from pyro_hoim.testing import (
-    assert_close,
-    exact_covariance,
-    exact_log_partition,
-    exact_statistics,
-    exact_table,
-    raises,
-)
+from pyro_hoim.testing import assert_close, exact_covariance, exact_log_partition, exact_statistics, exact_table, raises
 from pyro_hoim.testing.oracles import log_sum_exp
 
 from support.supports import random_model
