@@ -225,7 +225,7 @@ def gapped(frame):
         (lambda frame: hoim.fit(".^2", frame), "hoim.learn_network(data, penalty='ebic') takes under a second"),
         (lambda frame: hoim.fit(frame, order=2), "hoim.learn_network(data, penalty='ebic') takes under a second"),
         (lambda frame: hoim.fit(frame, prior="unit"), "hoim.learn_network(data, penalty='ebic') takes under a second"),
-        (lambda frame: hoim.fit(frame.iloc[:, :21], order=6), "hoim.fit(data, order=2) takes about"),
+        (lambda frame: hoim.fit(frame.iloc[:, :21], order=5), "hoim.fit(data, order=2) takes about"),
         (lambda frame: hoim.fit(frame, order=6), "hoim.learn_network(data, penalty='ebic') takes under a second"),
         (
             lambda frame: hoim.fit(gapped(frame), order=2, missing="marginalise", exclude=["v1"]),
