@@ -345,7 +345,7 @@ class InteractionHypergraph:
                 problem = f"{':'.join(self._names(sorted(edge)))} is not an edge of the collection"
                 raise refused("edges", problem, code="unknown-name")
         left = tuple(
-            e for e in self.edge_indices if not any(g == set(e) or (hierarchical and g <= set(e)) for g in gone)
+            e for e in self.edge_indices if not any(g.issubset(e) and (hierarchical or len(g) == len(e)) for g in gone)
         )
         if hierarchical and not self.is_hierarchical:  # which the constructor decides on
             return InteractionHypergraph(self.domain, map(self._names, left), coding=self.coding)
