@@ -138,7 +138,7 @@ class LogKernel:
             top = logits.max(0)
             weights = np.exp(logits - top)
             sums = weights.sum(0)
-            return top + np.log(sums), (weights / sums).T @ self.design
+            return top + np.log(sums), (self.design.T @ (weights / sums)).T
         with torch.no_grad():
             model = LogLinearEnergy.from_theta(self.hypergraph, torch.from_numpy(theta), validate=False)
             value = self.partition.log_partition(model).value
@@ -373,19 +373,19 @@ class _Particles:
 
     def move(self) -> None:
         """One Hamiltonian move of every particle, with the covariance of all particles as the inverse mass."""
-        flat = self.theta.reshape(-1, self.kernel.size)
+        flat = np.asfortranarray(self.theta.reshape(-1, self.kernel.size))  # whose long axis NumPy goes along
         scale = np.linalg.cholesky(_covariance(flat))
-        momentum = self._rng.standard_normal(flat.shape)
+        momentum = np.asfortranarray(self._rng.standard_normal(flat.shape))
         step = self._step * (0.6 + 0.8 * self._rng.random((len(flat), 1)))
         # Leapfrog steps in coordinates in which the particles are spread alike.
         before = value, gradient = self.kernel.evaluate(flat) if self._here is None else self._here
         start = value - 0.5 * np.square(momentum).sum(1)
-        moved, slope = flat, gradient @ scale
+        moved, slope = flat, (scale.T @ gradient.T).T
         for _ in range(self.num_leapfrogs):
             momentum = momentum + 0.5 * step * slope
-            moved = moved + step * momentum @ scale.T
+            moved = moved + step * (scale @ momentum.T).T
             value, gradient = self.kernel.evaluate(moved)
-            slope = gradient @ scale
+            slope = (scale.T @ gradient.T).T
             momentum = momentum + 0.5 * step * slope
         accepted = np.log(self._rng.random(len(flat))) < value - 0.5 * np.square(momentum).sum(1) - start
         self.theta = np.where(accepted[:, None], moved, flat).reshape(self.theta.shape)
