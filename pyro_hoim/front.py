@@ -63,7 +63,7 @@ from .structure.formula import FunctionTerm, parse_terms, split_formula
 from .structure.hypergraph import InteractionHypergraph
 
 if TYPE_CHECKING:
-    from .generalized_root.regress.learned import RootLearnOptions
+    from .generalized_root.regress.choice import RootLearnOptions
     from .generalized_root.regress.result import RootFitResult
 
 __all__ = ["fit", "learn"]
@@ -293,7 +293,7 @@ def learn(
         >>> learned.confirmed.confirmation.kept
         (('ill', 'cost'),)
     """
-    from .generalized_root.regress import learned as of_families
+    from .generalized_root.regress import choice as of_families
 
     check_choice(numbers, ("cut", "families"), "numbers")
     by_way = {

@@ -6,9 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -522,7 +520,7 @@ class MachineFamily(Family):
                 return law.log_partition
             except IntractableError:
                 return LogPartition.from_json(stored)
-        return log_z_of(question, law, None, SimpleNamespace(log_partition=attrgetter("log_partition")))
+        return log_z_of(question, law, None, lambda machine: machine.log_partition)
 
     @override
     def draw(self, question: Question) -> Answer:

@@ -65,8 +65,8 @@ from .law import GeneralizedRoot
 from .mixed_table import AUTO, ONE_FOR_ALL, FamilyWords, MixedSource
 from .nodes.columns import Families, NodeFamilies
 from .nodes.families import IndicatorFamily, NodeFamily, node_family
+from .regress.choice import L1S
 from .regress.fit import fit_root_path, fit_roots
-from .regress.learned import L1S
 from .regress.options import Refit, RootSettings, checked_order
 from .regress.result import RootFitResult, RootTerm
 from .study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_term, tuple_json
@@ -615,7 +615,7 @@ class RootFamily(Family):
     @override
     def log_z(self, question: Question, starts: torch.Tensor | None = None) -> LogPartition:
         """Log Z of the columns that are not fixed; an estimate looks for modes from ``starts``, too."""
-        return log_z_of(question, model_of(question).energy, RootAnnealed, RootAuto(), starts)
+        return log_z_of(question, model_of(question).energy, RootAnnealed, RootAuto().log_partition, starts)
 
     @override
     def score(self, question: Question) -> Answer:

@@ -2,29 +2,113 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import io
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import matplotlib as mpl
+import numpy as np
+from matplotlib.collections import Collection
+from matplotlib.figure import Figure
 
 from ..atomic import made_folder, write_file
 from ..core.page import Block, Cell, Page
 from ..core.words import columns_of, option, plain, plural, shorten
-from ..data.files.safe_cells import warn_of_formulas
+from ..data.files.safe_cells import safe_rows, warn_of_formulas
 from ..errors import visible
 from .origin import provenance as made_now, provenance_lines
-from .pictures import Picture, picture
-from .tables import csv_text
 
 _NAMED = 6
 _LIMITS = 3  # sentences on what limits the answer, beside which further ones are folded
 _LINE = 110  # characters at a terminal
 _CELLS = (44, 36)  # of them in a cell of text: in the first column, in others
 _STEM = 60  # characters of a file's name
+_MOST_POINTS = 500  # of a cloud that stays a drawing; larger ones are pixels
+_STYLE: dict[Any, Any] = {"svg.hashsalt": "pyro_hoim", "svg.fonttype": "path"}
+
+
+# Pictures as SVG: sharp at every size, readable without fonts, the same bytes for the same picture.
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as SVG with its size in pixels of a page."""
+
+    svg: bytes
+    width: int
+    height: int
+
+    @property
+    def address(self) -> str:
+        """A ``data:`` address that holds the whole picture."""
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode("ascii")
+
+
+def picture(figure: Figure) -> Picture:
+    """SVG of a figure, which loads nothing and names no machine or time."""
+    # Many points as an image, else the page grows by megabytes.
+    for cloud in figure.findobj(Collection):
+        if len(np.asarray(cloud.get_offsets())) > _MOST_POINTS:
+            cloud.set_rasterized(True)
+    buffer = io.BytesIO()
+    with mpl.rc_context(_STYLE):
+        figure.savefig(
+            buffer,
+            format="svg",
+            dpi=150,
+            bbox_inches="tight",
+            pad_inches=0.02,
+            facecolor="white",
+            metadata={"Date": None, "Creator": None},
+        )
+    # Points of the file as pixels of the page.
+    svg = buffer.getvalue()
+    width, height = (float(size) * 4 / 3 for size in re.findall(rb'(?:width|height)="([\d.]+)pt"', svg)[:2])
+    return Picture(svg, round(width), round(height))
+
+
+# Tables as CSV: every row and column, numbers at full precision, as a program reads them.
+
+
+def csv_text(block: Block, safe: bool = False) -> tuple[str, list[str]]:
+    """The rows of a table with a header, and its cells that a spreadsheet would run, where they are not made safe.
+
+    Errors told beside a value have columns of their own, with ``SE`` behind.
+    """
+    has_error = [any(row[i].error is not None for row in block.rows) for i in range(len(block.columns))]
+    names = zip(block.columns, has_error, strict=True)
+    rows = [[field for name, also in names for field in ([name, f"{name} SE"] if also else [name])]]
+    for row in block.rows:
+        cells = zip(row, has_error, strict=True)
+        rows.append([field for cell, also in cells for field in _fields(cell, also)])
+    head, written, found = safe_rows(rows, safe)
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(written)
+    return head + buffer.getvalue(), found
+
+
+def _fields(cell: Cell, has_error: bool) -> list[str]:
+    return [_written(cell.value), _written(cell.error)] if has_error else [_written(cell.value)]
+
+
+def _written(value: str | float | None) -> str:
+    """Text as it is, a number as Python reads it back, nothing for nothing and for NaN."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else repr(float(value) if not isinstance(value, int) else value)
+
+
+# The page around them, as HTML and as text.
 
 
 def _rows_text(rows: Mapping[str, float], has_weights: bool) -> str:

@@ -17,7 +17,7 @@ from pyro_hoim.core.page import Page, Section, cell
 from pyro_hoim.core.words import fixed, plain
 from pyro_hoim.data.counts import digest
 from pyro_hoim.report import plain_text, provenance, render_page, write_page
-from pyro_hoim.report.pictures import picture
+from pyro_hoim.report.render import picture
 
 
 def drawing():

@@ -12,10 +12,9 @@ from typing import Any
 import click
 import pandas as pd
 
-from ...core.command.options import LABELLED
+from ...core.command.options import LABELLED, STRUCTURAL_ZEROS, parse_zeros
 from ...core.command.reading import Pieces, Reading, read_cells
 from ...core.command.rows import Missing, Table, parse_columns
-from ...core.command.zeros import STRUCTURAL_ZEROS, parse_zeros
 from ...data.columns import columns_read
 from ...data.encoding import select_columns
 from ...data.files.table_file import CsvColumns

@@ -255,9 +255,9 @@ def log_z_budgets(question: Question) -> dict[str, int]:
 
 
 def log_z_of(
-    question: Question, energy: Any, annealed: Any, auto: Any, starts: Any = None, bounds: Any = None
+    question: Question, energy: Any, annealed: Any, exactly: Any, starts: Any = None, bounds: Any = None
 ) -> LogPartition:
-    """Log Z by the method asked for, each by a class of backends, or else by the backend ``auto``, which is exact.
+    """Log Z by the method asked for, each by a class of backends, or else by the function ``exactly`` of the energy.
 
     An annealed estimate looks for modes from the rows ``starts`` (n, d), too. A family without bounds says so.
     """
@@ -290,7 +290,7 @@ def log_z_of(
             return backend.log_partition(energy)
         return backend.log_partition(energy.to(device=checked_device(device, "device"))).to("cpu")
     try:
-        return auto.log_partition(energy)
+        return exactly(energy)
     except IntractableError as error:
         hint = f"{option('method', 'ais')} estimates log Z, with an error bar"
         if bounds is not None:

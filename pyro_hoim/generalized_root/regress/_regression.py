@@ -19,9 +19,7 @@ from ..nodes.bound_kernels import bound_counts
 from ..nodes.families import NodeFamily, TruncatedPoissonFamily
 from ..nodes.kernels import evaluate_nodes
 from ._kernels import descend, descend_groups, descend_matrix, feature_columns, feature_gradients, feature_products
-from .categories import Category, Floats, Integers
-from .rows import RootRows
-from .terms import JointTerm
+from .rows import Category, Floats, Integers, JointTerm, RootRows
 
 Status = Literal["converged", "fixed", "max_iterations", "stalled", "stopped"]
 

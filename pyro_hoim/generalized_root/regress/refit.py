@@ -35,8 +35,7 @@ from ._regression import (
 from .node import advice
 from .options import Refit, RootSettings, checked_settings
 from .result import RootFitResult, RootRefitResult, structure_of
-from .rows import RootRows
-from .terms import JointTerm, to_contrasts, to_levels
+from .rows import JointTerm, RootRows, to_contrasts, to_levels
 
 # What a refit solves: the terms of a joint model, their penalties, and the two convex problems over them.
 

@@ -34,8 +34,7 @@ from ._regression import interactions, statistic
 from .errors import RootErrors, centred_directions, sandwich_errors
 from .node import NodeSolution, Outcome
 from .options import RootSettings, Symmetrize
-from .rows import RootRows, RootSample, kind_of_numbers, prepare_rows
-from .terms import JointTerm, to_contrasts, to_levels
+from .rows import JointTerm, RootRows, RootSample, kind_of_numbers, prepare_rows, to_contrasts, to_levels
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -26,9 +26,72 @@ from ...schema import Domain, NumberKind, Variable
 from ..nodes.columns import Families, NodeFamilies
 from ..nodes.families import GaussianFamily, IndicatorFamily, NodeFamily
 from ..nodes.user_family import UserFamily
-from .categories import Category
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 _ROUNDING = 1e-9  # of the mean of a root
+
+
+@dataclass(frozen=True, eq=False)
+class Category:
+    r"""One category in some rows, and contrasts of its levels in place of indicators.
+
+    The indicators of a category with shares p of the rows are replaced by the functions of its level that have mean 0,
+    variance 1 and no correlation in the rows. They span all functions of the level but the constants, so that one
+    redundant parameter of every group is gone; and the Euclidean norm of the coefficients of a group is the standard
+    deviation of what it adds to a natural parameter, whatever basis of contrasts is taken and whatever level is a
+    reference. Coefficients c of indicators and :math:`\gamma` of contrasts U (K, q) are
+
+    .. math:: c = U \gamma, \quad \gamma = U^\top \operatorname{diag}(p)\, c, \quad
+        U^\top \operatorname{diag}(p)\, U = I, \quad p^\top U = 0, \quad \lVert\gamma\rVert^2 = \sum_k p_k c_k^2.
+
+    Attributes:
+        name: of the category.
+        places: of its indicators among the variables (K,).
+        shares: of its levels in the rows learned from (K,); a level that was not seen there has none.
+        codes: level of every row (n,).
+    """
+
+    name: str
+    places: Integers
+    shares: Floats
+    codes: Integers
+
+    @cached_property
+    def contrasts(self) -> Floats:
+        """Values of the contrasts (K, q), one fewer than levels that were seen; 0 for a level that was not seen."""
+        seen = np.flatnonzero(self.shares > 0)
+        table = np.zeros((len(self.shares), max(0, len(seen) - 1)))
+        if len(seen) < 2:
+            return table
+        # The reflection that takes the last unit vector to the roots of the shares: its other columns are orthogonal.
+        root = np.sqrt(self.shares[seen] / self.shares[seen].sum())
+        normal = root.copy()
+        normal[-1] += 1.0
+        reflection = np.eye(len(seen)) - np.outer(normal, normal) * (2.0 / (normal @ normal))
+        table[seen] = reflection[:, :-1] / root[:, None]
+        return table
+
+    @cached_property
+    def weighted(self) -> Floats:
+        """What takes coefficients of indicators to those of contrasts, (q, K)."""
+        return self.contrasts.T * self.shares
+
+    @property
+    def num_contrasts(self) -> int:
+        """How many contrasts there are."""
+        return self.contrasts.shape[1]
+
+    @property
+    def columns(self) -> Integers:
+        """The places of the variables that hold its contrasts in the rows (q,)."""
+        return self.places[: self.num_contrasts]
+
+    @cached_property
+    def values(self) -> Floats:
+        """Contrasts of all rows (n, q)."""
+        return self.contrasts[self.codes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -504,3 +567,58 @@ def counted_numbers(source: RowsLike, kind: NumberKind) -> tuple[CountTable, NDA
     ]
     table = CountTable.from_matrix(np.stack(columns, 1), distinct.domain.names, kind=kind, source="data")
     return table, distinct.counts.numpy()
+
+
+# Terms of joint models over the columns of rows, and those over contrasts of categories in place of indicators.
+
+
+class JointTerm(NamedTuple):
+    """One term of a joint model: its key (j, l) and the sorted positions of its columns in the rows."""
+
+    key: tuple[int, int]
+    positions: tuple[int, ...]
+
+
+Values = Mapping[JointTerm, float]
+
+
+def to_contrasts(rows: RootRows, values: Values) -> dict[JointTerm, float]:
+    """Terms of contrasts from those of indicators; what a category's mean over its levels holds is left out."""
+    return _converted(rows, values, is_inverse=False) if rows.categories else dict(values)
+
+
+def to_levels(rows: RootRows, values: Values) -> dict[JointTerm, float]:
+    """Terms of indicators, of all levels that were seen, from those of contrasts: their means over levels are zero."""
+    return _converted(rows, values, is_inverse=True) if rows.categories else dict(values)
+
+
+def _converted(rows: RootRows, values: Values, is_inverse: bool) -> dict[JointTerm, float]:
+    """Terms over levels (inverse) or contrasts, from those of the other."""
+    # Tables of all terms of the same nodes, one axis for each.
+    tables: dict[tuple[tuple[int, int], tuple[int, ...]], Floats] = {}
+    for (key, positions), value in values.items():
+        pairs = sorted((rows.nodes[rows.unit_of[s]], s) for s in positions)
+        nodes, cell = tuple(node for node, _ in pairs), list[int]()
+        for node, s in pairs:
+            cell.append(int(np.searchsorted(rows.category_of[s].places, s)) if node in rows.category_of else 0)
+        if (key, nodes) not in tables:
+            categories = [rows.category_of.get(node) for node in nodes]
+            sizes = [1 if c is None else c.num_contrasts if is_inverse else len(c.places) for c in categories]
+            tables[key, nodes] = np.zeros(sizes)
+        tables[key, nodes][tuple(cell)] = value
+    # Every axis of a category is changed alone.
+    converted: dict[JointTerm, float] = {}
+    for (key, nodes), before in tables.items():
+        table, places = before, list[list[int]]()
+        for axis, node in enumerate(nodes):
+            category = rows.category_of.get(node)
+            if category is None:
+                places.append([node])
+                continue
+            seen = category.shares > 0
+            matrix = category.contrasts[seen] if is_inverse else category.weighted
+            table = np.moveaxis(np.tensordot(matrix, table, (1, axis)), 0, axis)
+            places.append((category.places[seen] if is_inverse else category.columns).tolist())
+        for inside, value in zip(itertools.product(*places), table.reshape(-1).tolist(), strict=True):
+            converted[JointTerm(key, tuple(sorted(inside)))] = value
+    return converted

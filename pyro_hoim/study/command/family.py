@@ -404,7 +404,8 @@ class LogLinearFamily(Family):
             estimate = replace(of_file, method=f"{of_file.method}, as the model file holds it")
         else:
             try:
-                estimate = log_z_of(question, stored.energy, AnnealedImportance, exact, starts, BucketImportance)
+                methods = AnnealedImportance, exact.log_partition, starts, BucketImportance
+                estimate = log_z_of(question, stored.energy, *methods)
             except IntractableError as error:
                 if ProductInside.is_reached(stored.energy):
                     raise

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...budgets import MAX_SETS, MAX_SWEEPS, check_cells, check_size, num_entries, num_sets
-from ...core.command.options import JOBS, LABELLED, ORDER, PENALTY, only
+from ...core.command.options import JOBS, LABELLED, ORDER, PENALTY, STRUCTURAL_ZEROS, only, parse_zeros
 from ...core.command.rows import (
     ALL_TRAIN,
     Fractions,
@@ -17,7 +17,6 @@ from ...core.command.rows import (
     warn_of_size,
     warn_of_uniform,
 )
-from ...core.command.zeros import STRUCTURAL_ZEROS, parse_zeros
 from ...core.family import Asked, Option, Request
 from ...core.words import option, plural
 from ...data.observations import Observations
