@@ -20,17 +20,7 @@ from .errors import ModelFileError, refused
 from .results.fitted import LoadedModel
 from .runs.container import read_kind, with_info
 
-__all__ = [
-    "DEFAULT",
-    "add_info",
-    "families",
-    "impute",
-    "load",
-    "predict",
-    "sample",
-    "save",
-    "score",
-]
+__all__ = ["DEFAULT", "add_info", "families", "impute", "load", "predict", "sample", "save", "score"]
 
 DEFAULT = "log-linear"
 """The family that is fitted where none is named."""

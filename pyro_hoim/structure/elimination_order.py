@@ -94,26 +94,6 @@ def _greedy(adjacency: list[int], cards: tuple[int, ...], left: list[int], score
     return order
 
 
-def greedy_order(
-    adjacency: list[int], cards: tuple[int, ...], left: list[int], random: np.random.Generator | None = None
-) -> list[int]:
-    """Variables ``left`` of a graph (bit masks of neighbours) in an order of least fill-in, then smallest table.
-
-    Ties go to the variable of the most levels, then to the first, or to any if ``random`` is given.
-    """
-
-    def rule(fill: int, cells: int) -> tuple[float, ...]:
-        return fill, cells
-
-    if random is None:
-        return _greedy(adjacency, cards, left, rule)
-    names = random.permutation(len(adjacency)).tolist()
-    number = {v: k for k, v in enumerate(names)}
-    graph = [sum(1 << number[u] for u in members(adjacency[v])) for v in names]
-    order = _greedy(graph, tuple(cards[v] for v in names), [number[v] for v in left], rule)
-    return [names[k] for k in order]
-
-
 def table_cells(
     adjacency: list[int], cards: tuple[int, ...], order: list[int], most: float = math.inf
 ) -> tuple[float, int]:

@@ -29,14 +29,10 @@ def _labels(names):
     return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
 
-def _counts(names):
-    return pd.DataFrame(np.random.default_rng(6).poisson(2.0, (60, 3)), columns=list(names))
-
-
 @cache
 def _tables(names):
     """Every table of results that the library gives, by what it is."""
-    frame, counts = _labels(names), _counts(names)
+    frame, counts = _labels(names), pd.DataFrame(np.random.default_rng(6).poisson(2.0, (60, 3)), columns=list(names))
     fit = hoim.fit(frame, order=3, count=None)
     pairs = hoim.fit(frame, order=2, count=None)
     network = hoim.learn_network(hoim.Observations.from_pandas(frame, count=None))

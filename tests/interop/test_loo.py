@@ -29,12 +29,6 @@ COUNTS = np.array([40, 3, 0, 17, 1, 9])
 NAMES = {False: {"elpd": "elpd_loo", "p": "p_loo", "each": "loo_i"}, True: {"elpd": "elpd", "p": "p", "each": "elpd_i"}}
 
 
-def _open(backend, path):
-    """A saved data object, opened by its own generation."""
-    engine = choose_backend(backend)
-    return xarray.open_datatree(path) if engine.is_tree else engine.data.from_netcdf(str(path))
-
-
 def _draws(order, chains=3):
     """A normal approximation to a posterior of a 2 x 3 table, and its per-cell terms."""
     domain = Domain.from_cardinalities({"a": 2, "b": 3})
@@ -182,7 +176,9 @@ def test_round_trip_keeps_cells(backend, tmp_path):
     data = _data(2, backend)
     path = tmp_path / "cells.nc"
     data.to_netcdf(str(path))
-    opened = _open(backend, path)
+    # A saved data object, opened by its own generation.
+    engine = choose_backend(backend)
+    opened = xarray.open_datatree(path) if engine.is_tree else engine.data.from_netcdf(str(path))
     assert float(loo_by_cell(opened)["se"]) == pytest.approx(float(loo_by_cell(data)["se"]), rel=1e-12)
     opened.close()
 

@@ -28,14 +28,7 @@ from pyro_hoim.structure.hypergraph import InteractionHypergraph
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Recovery",
-    "draw_rows",
-    "law_divergence",
-    "normalised_errors",
-    "sample_complexity",
-    "structure_recovery",
-]
+__all__ = ["Recovery", "draw_rows", "law_divergence", "normalised_errors", "sample_complexity", "structure_recovery"]
 
 Method = Callable[[Observations], Trainer]
 """Trains on a sample, however it likes, and returns what it trained."""

@@ -45,15 +45,11 @@ CASES = [
 ]
 
 
-def _value(law, given):
-    return law.sample() if given is None else torch.tensor(given)
-
-
 @pytest.mark.parametrize(("make", "cls", "inside", "outside"), CASES)
 def test_an_expanded_law_keeps_what_the_law_had(make, cls, inside, outside):
     law = make()
     wide = law.expand([2, 3]).expand((4, 2, 3))
-    value = _value(law, inside)
+    value = law.sample() if inside is None else torch.tensor(inside)
     assert type(wide) is cls
     assert (wide.batch_shape, wide.event_shape) == ((4, 2, 3), law.event_shape)
     assert torch.equal(wide.log_prob(value), law.log_prob(value).expand(4, 2, 3))
