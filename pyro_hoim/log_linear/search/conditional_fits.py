@@ -24,6 +24,7 @@ _FLAT = 1e-3  # rows of information: a direction of an infinite estimate has les
 _FIRST, _STRENGTHS, _EVIDENCE_STEPS = 0.25, (0.02, 2.0), 3  # of ridges that rows choose
 _RANK = 1e-10  # of the largest eigenvalue
 _WRITTEN = 2**17  # entries of columns in patterns that are written out: products of more wait for memory
+_DENSE, _MOST_WRITTEN = 3, 2**24  # columns of a table, and entries, whose products take less time than pairs of cells
 _PRODUCTS_OF_PAIRS = 2**20  # of columns of patterns that cost no more than sums over pairs of cells
 _PRODUCTS, _NEARLY = 50, 1e-4  # of conjugate gradients: most, and the share of what a step gains that it may miss
 
@@ -89,12 +90,18 @@ class Design:
     def _written(self) -> Floats | None:
         """The columns of all tables in every pattern (P, sum of f), where they are so few that this is faster."""
         tables = [columns for tables, _ in self.parts for columns in tables]
-        if len(self.cells) * sum(columns.shape[1] for columns in tables) > _WRITTEN:
+        most = _MOST_WRITTEN if self._is_dense else _WRITTEN
+        if len(self.cells) * sum(columns.shape[1] for columns in tables) > most:
             return None
         parts = [columns[self.cells[:, t] - self._ends[t]] for t, columns in enumerate(tables)]
         if self.weights is not None:
             parts = [part * self.weights[:, t, None] for t, part in enumerate(parts)]
         return np.concatenate(parts, 1)
+
+    @cached_property
+    def _is_dense(self) -> bool:
+        """Whether tables have few columns, as those of variables of two levels."""
+        return sum(num for num, _ in self._shapes) <= _DENSE * self.cells.shape[1]
 
     @cached_property
     def _pairs(self) -> csc_array:
@@ -163,7 +170,10 @@ class Design:
         places[one, other] = places[other, one] = np.arange(len(one))
         # Sums of two columns, then all their contrasts beside each other, then those of the parts.
         written, size = self._written, int(self._ends[-1])
-        if written is not None and written.size * written.shape[1] * len(one) < _PRODUCTS_OF_PAIRS:
+        num = 0 if written is None else written.size * len(one)
+        if written is not None and (
+            num * written.shape[1] < _PRODUCTS_OF_PAIRS or (self._is_dense and num <= _MOST_WRITTEN)
+        ):
             sums = (written.T * covariance.T[:, None]) @ written
             result = sums[places].transpose(2, 0, 3, 1)
         else:
