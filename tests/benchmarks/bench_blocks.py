@@ -12,33 +12,18 @@ import warnings
 
 import arviz as az
 import numpy as np
-import pandas as pd
 import torch
+from bench_learn import indicators
 from bench_uai import fetched
 from harness import Report, main, part
 
-from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, Observations, read_uai
+from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, read_uai
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.runs import GibbsSchedule
 
+from support.hard_models import copies
+
 SCHEDULES = ("sites", "interactions", "trees", "width:2", "width:4", "width:6", "width:10")
-
-
-def copies(size, coupling, is_ring):
-    """Binary columns each of which is a copy of the one before, with so many nats for equal neighbours."""
-    domain = Domain.from_cardinalities([2] * size)
-    pairs = [*itertools.pairwise(domain.names), *([(domain.names[0], domain.names[-1])] if is_ring else [])]
-    graph = InteractionHypergraph(domain, pairs, hierarchical=False)
-    return LogLinearEnergy(graph, torch.as_tensor(coupling * np.tile(np.eye(2).reshape(-1), len(pairs))))
-
-
-def indicators():
-    """Mushroom's columns of 0 and 1, one for every level of a column that varies."""
-    frame = pd.get_dummies(load_mushroom().to_pandas(count=None), prefix_sep="=").astype(int)
-    frame = frame.loc[:, frame.nunique() == 2]
-    return Observations.from_pandas(
-        frame.astype(str), domain=Domain.from_labels({name: ["0", "1"] for name in frame}), count=None
-    )
 
 
 def mushroom(num_pairs):
@@ -46,7 +31,7 @@ def mushroom(num_pairs):
 
     One half is added to every count. On the tree alone this is the law of maximal likelihood of Chow and Liu.
     """
-    rows = indicators()
+    rows = indicators(load_mushroom())
     x, total = rows.codes.double().numpy(), len(rows.codes) + 2.0
     cells = np.stack([[(a.T @ b) for b in (1 - x, x)] for a in (1 - x, x)]) + 0.5  # (2, 2, d, d)
     alone = cells.sum(1)[:, :, 0]

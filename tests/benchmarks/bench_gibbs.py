@@ -33,7 +33,6 @@ from harness import (
     median,
     part,
     run_peer,
-    subsets,
     write_models,
 )
 
@@ -49,6 +48,8 @@ from pyro_hoim.dependency_network import (
 from pyro_hoim.log_linear import Enumeration, GibbsChains, LogLinearEnergy, Poset, gradient_steps, parametrization
 from pyro_hoim.runs import GibbsSchedule, sampling as recorder
 from pyro_hoim.schema import Domain
+
+from support.hard_models import subsets
 
 
 def spin_table(size, weight):

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 import torch
 from bench_gibbs import spin_table
-from harness import CORES, MUSHROOM, Report, as_energy, grid_pairs, main, median, part, run_peer, subsets, write_models
+from harness import CORES, MUSHROOM, Report, as_energy, grid_pairs, main, median, part, run_peer, write_models
 
 from pyro_hoim.annealing import backend as verdict
 from pyro_hoim.annealing.backend import Checks
@@ -32,7 +32,7 @@ from pyro_hoim.log_linear import L2, AnnealedImportance, LogLinearEnergy, Stoppi
 from pyro_hoim.log_linear.annealed import importance
 from pyro_hoim.structure import InteractionHypergraph
 
-from support.hard_models import HardModel, enumerated_log_z, mean_field_spins, shuffled
+from support.hard_models import HardModel, enumerated_log_z, mean_field_spins, shuffled, subsets
 from support.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
 
 

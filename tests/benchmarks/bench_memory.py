@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from harness import BEYOND, CORES, MUSHROOM, Report, apart, main, markdown, part, peak_mb, subsets
+from harness import BEYOND, CORES, MUSHROOM, Report, apart, main, markdown, part, peak_mb
 
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy, ModelFile, save_model
 from pyro_hoim.runs import sample_chains
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
+from support.hard_models import subsets
 from support.verbs import verb_first
 
 CHAINS_MB = 500

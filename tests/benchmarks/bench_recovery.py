@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from harness import PEERS, Report, main, part
+from harness import PEERS, Report, main, part, reported
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations, learn
 from pyro_hoim.log_linear.search.confirmation import confirm
@@ -117,10 +117,8 @@ def confirmation(runs=200, laws=(*LAWS, "planted", "permuted"), rows=(2000,), me
     those kept with its standard error over the runs, how many were false, and the recall of planted pairs and triples.
     A pair inside a planted triple is not false.
     """
-    report = Report(["law", "rows", "method", "false share", "false", "pairs", "triples", "s"])
-    for law, num, method in itertools.product(laws, rows, methods):
-        report.row(law, f"{num:,}", method, *figures(law, num, method, runs, seed))
-    return report.lines()
+    head, cases = "law|rows|method|false share|false|pairs|triples|s", itertools.product(laws, rows, methods)
+    return reported(head, ((law, f"{num:,}", rule, *figures(law, num, rule, runs, seed)) for law, num, rule in cases))
 
 
 PATTERNS = {

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from harness import PEERS, ROOT, Report, apart, main, part, peak_mb, printed, run_peer
+from harness import PEERS, ROOT, Report, apart, main, part, peak_mb, printed, reported, run_peer
 
 from pyro_hoim.datasets import load_classic3
 from pyro_hoim.generalized_root import RootSettings, confirm_roots, fit_roots
@@ -116,10 +116,8 @@ def confirmation(runs=20, laws=LAWS, rows=(2000,), rules=("and",), seed=0):
     its standard error, the numbers of false ones and of planted ones found, and the seconds of processor time of the
     regressions and of the tests.
     """
-    report = Report(HEAD)
-    for law, num, rule in itertools.product(laws, rows, rules):
-        report.row(law, f"{num:,}", rule, *figures(law, num, rule, runs, seed))
-    return report.lines()
+    cases = itertools.product(laws, rows, rules)
+    return reported(HEAD, ((law, f"{num:,}", rule, *figures(law, num, rule, runs, seed)) for law, num, rule in cases))
 
 
 @part("Sizes of tests of root models", is_default=False)

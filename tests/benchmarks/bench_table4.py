@@ -12,7 +12,7 @@ import time
 import warnings
 
 import numpy as np
-from harness import Report, main, part
+from harness import Report, main, part, reported
 
 from pyro_hoim.datasets import load_breast_cancer, load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
@@ -290,10 +290,8 @@ def many_body(orders=(1, 2, 3), seeds=3, steps=1000):
     from the joint distribution of the tables, exact. Processor seconds of a path.
     """
     warnings.simplefilter("ignore", ConvergenceWarning)
-    report = Report(PATHS)
-    for order, method in itertools.product(orders, ("gradient", "lbfgs")):
-        report.row(*path_line(order, method, seeds, steps))
-    return report.lines()
+    cases = itertools.product(orders, ("gradient", "lbfgs"))
+    return reported(PATHS, (path_line(order, method, seeds, steps) for order, method in cases))
 
 
 SWITCHES = {

@@ -9,7 +9,7 @@ import time
 import warnings
 
 import numpy as np
-from harness import Report, main, part
+from harness import Report, main, part, reported
 from scipy.special import xlogy
 from scipy.stats import chi2, kstest
 from test_p_values import (
@@ -122,10 +122,7 @@ def rounds(tables=1000):
     Control: the p-value of chi-square.
     """
     head = "null, rows: models | tables | 5 % | 1 % | 0.1 % | chi-square 5 % | chi-square 1 % | second rounds | s"
-    report = Report(head.split(" | "))
-    for case in ROUNDS:
-        report.row(*sizes_of_rounds(*case, tables))
-    return report.lines()
+    return reported(head.split(" | "), (sizes_of_rounds(*case, tables) for case in ROUNDS))
 
 
 PAIRS = "a*b + b*c + a*c"
@@ -374,29 +371,21 @@ def nested(tables=1000):
         "table, rows | df | tables | predicted shift | shift | by chi-square | by Bartlett's factor | LR 5 % | LR 1 %"
     )
     head += " | control: LR 5 % where not divided | Wald 5 % | Wald 5 % where rough"
-    report = Report(head.split(" | "))
-    for case in GRID:
-        report.row(*row_of(case, tables))
-    return report.lines()
+    return reported(head.split(" | "), (row_of(case, tables) for case in GRID))
 
 
 @part("Tails of tests of independence")
 def tails(tables=200_000):
     """Against the saturated model, where the library divides by Bartlett's factor if no table has as large a one."""
     head = "independent, rows | df | tables | predicted shift | relied on | 1 % | 0.1 % | 0.01 % | control: 0.1 %"
-    report = Report(head.split(" | "))
-    for case in TAILS:
-        report.row(*tails_of(*case, tables))
-    return report.lines()
+    return reported(head.split(" | "), (tails_of(*case, tables) for case in TAILS))
 
 
 @part("Tests of weighted rows")
 def weighted(tables=300):
     """Weighted rows, whose p-values the library calls rough beyond 0.05 standard deviations."""
-    report = Report(["weighted rows", "tables", "rough", "Rao and Scott 5 %", "Wald 5 %"])
-    for case in WEIGHTED:
-        report.row(*weighted_row(*case, tables))
-    return report.lines()
+    head = ["weighted rows", "tables", "rough", "Rao and Scott 5 %", "Wald 5 %"]
+    return reported(head, (weighted_row(*case, tables) for case in WEIGHTED))
 
 
 KINDS = [

@@ -104,6 +104,14 @@ def markdown(head, rows=()):
     return [f"| {' | '.join(map(str, cells))} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
+def reported(head, rows):
+    """Lines of a report whose rows are shown as they come."""
+    report = Report(head)
+    for row in rows:
+        report.row(*row)
+    return report.lines()
+
+
 def publish(title, text, append):
     """Print a section; append it to docs/benchmarks.md."""
     print(text)
@@ -140,14 +148,6 @@ def peak_mb():
     """Largest resident set of this process so far, in units of 10^6 bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
-
-
-def subsets(rng, num_variables, size, number):
-    """Different random sets of variables, sorted."""
-    found = set()
-    while len(found) < number:
-        found.add(tuple(sorted(int(i) for i in rng.choice(num_variables, size, replace=False))))
-    return sorted(found)
 
 
 def grid_pairs(size):

@@ -22,27 +22,10 @@ from pyro_hoim.data.counting import (
 )
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
-
-@st.composite
-def tables(draw, *, missing=False):
-    """Rows of up to four variables with whole counts."""
-    cardinalities = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    row = st.tuples(*(st.integers(-1 if missing else 0, n - 1) for n in cardinalities))
-    rows = draw(st.lists(row, max_size=12))
-    counts = draw(st.lists(st.integers(0, 5), min_size=len(rows), max_size=len(rows)))
-    codes = np.array(rows, dtype=np.int64).reshape(len(rows), len(cardinalities))
-    return codes, np.array(counts, dtype=float), tuple(cardinalities)
+from support.strategies import coded_rows, counted
 
 
-def counted(codes, counts):
-    """Total count of each distinct row, by a dictionary."""
-    total = Counter()
-    for row, count in zip(codes.tolist(), counts.tolist(), strict=True):
-        total[tuple(row)] += count
-    return +total
-
-
-@given(tables(missing=True), st.booleans())
+@given(coded_rows(missing=True), st.booleans())
 def test_merge_rows(case, wide):
     codes, counts, cardinalities = case
     if wide:  # more states than a 64-bit key holds
@@ -56,7 +39,7 @@ def test_merge_rows(case, wide):
     assert totals.tolist() == [expected[row] for row in sorted(expected)]
 
 
-@given(tables(missing=True))
+@given(coded_rows(missing=True))
 def test_distinct_rows(case):
     codes, _, cardinalities = case
     first, inverse = distinct_rows(codes.astype(np.int8), cardinalities)
@@ -73,7 +56,7 @@ def by_hand(codes, counts, cardinalities, edges):
     return flat
 
 
-@given(tables(), st.data(), st.sampled_from([0, 2**24]))
+@given(coded_rows(), st.data(), st.sampled_from([0, 2**24]))
 def test_marginal_tables(case, data, many):
     codes, counts, cardinalities = case
     subset = st.lists(st.integers(0, len(cardinalities) - 1), unique=True)  # any order, the empty set too
@@ -91,7 +74,7 @@ def test_marginal_tables_control_transposed_axes():
     assert received.tolist() != by_hand(codes, counts, cardinalities, [(1, 0)])
 
 
-@given(tables(), st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 3))
+@given(coded_rows(), st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 3))
 def test_split_is_the_split_of_the_expanded_rows(case, shares, seed):
     codes, counts, _ = case
     fractions = [s / sum(shares) for s in shares]

@@ -20,26 +20,21 @@ from pyro_hoim.errors import InputError, IntractableError, MissingDataError
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import raises
 
+from support.strategies import coded_rows, counted
+
 DOMAIN = Domain([Variable("smoke", ("y", "n")), Variable("age", ("young", "old", "older"), "ordinal")])
 RELATIVE = 1e-12
 
 
-@st.composite
-def observations(draw, *, missing=False):
+def observations(*, missing=False):
     """Up to twelve rows of up to four variables with whole counts."""
-    cardinalities = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    row = st.tuples(*(st.integers(-1 if missing else 0, n - 1) for n in cardinalities))
-    rows = draw(st.lists(row, min_size=1, max_size=12))
-    counts = draw(st.lists(st.integers(0, 5), min_size=len(rows), max_size=len(rows)))
-    return Observations.from_tensor(torch.tensor(rows), Domain.from_cardinalities(cardinalities), counts)
+    cases = coded_rows(missing=missing, min_rows=1)
+    return cases.map(lambda case: Observations.from_tensor(case[0], Domain.from_cardinalities(case[2]), case[1]))
 
 
 def law(data):
     """Total count of each distinct row, by a dictionary."""
-    total = Counter()
-    for row, count in zip(data.codes.tolist(), data.counts.tolist(), strict=True):
-        total[tuple(row)] += count
-    return +total
+    return counted(data.codes, data.counts)
 
 
 @given(observations())

@@ -17,7 +17,7 @@ from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy, VariableEl
 from pyro_hoim.log_linear.annealed import importance
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition
 
-from support.hard_models import log_linear_energy
+from support.hard_models import log_linear_energy, subsets
 
 
 def spins(scopes, weights, size):
@@ -26,13 +26,6 @@ def spins(scopes, weights, size):
     pairs = zip(products.items(), weights, strict=True)
     energy = log_linear_energy([2] * size, {scope: weight * table for (scope, table), weight in pairs})
     return energy.hypergraph, energy.tables
-
-
-def subsets(rng, size, order, number):
-    found = set()
-    while len(found) < number:
-        found.add(tuple(sorted(rng.choice(size, order, replace=False).tolist())))
-    return sorted(found)
 
 
 def random_spins(size, num_pairs, num_triples, seed):

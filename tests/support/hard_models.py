@@ -373,3 +373,19 @@ def root_counts(size: int, linear: float, pair: float) -> HardModel:
     log_terms = size * (highest + np.log(np.exp(each - highest).sum(0))) - z**2 / 2
     log_z = log_sum(log_terms) + math.log(step) - math.log(2 * math.pi) / 2
     return HardModel("root counts", {"size": size, "linear": linear, "pair": pair}, energy, log_z)
+
+
+def copies(size: int, coupling: float, is_ring: bool = False, cards: int = 2) -> LogLinearEnergy:
+    """Columns that copy the one before, with so many nats for equal neighbours."""
+    domain = Domain.from_cardinalities([cards] * size)
+    pairs = [*itertools.pairwise(domain.names), *([(domain.names[0], domain.names[-1])] if is_ring else [])]
+    graph = InteractionHypergraph(domain, pairs, hierarchical=False)
+    return LogLinearEnergy(graph, torch.as_tensor(coupling * np.tile(np.eye(cards).reshape(-1), len(pairs))))
+
+
+def subsets(rng: np.random.Generator, size: int, order: int, number: int) -> list[Scope]:
+    """Different random sets of some of the variables 0, 1, ..., sorted."""
+    chosen = set[Scope]()
+    while len(chosen) < number:
+        chosen.add(tuple(sorted(rng.choice(size, order, replace=False).tolist())))
+    return sorted(chosen)

@@ -123,3 +123,11 @@ def log_sum(values: np.ndarray) -> float:
     """Logarithm of the sum of exponentials."""
     largest = values.max()
     return float(largest + np.log(np.exp(values - largest).sum()))
+
+
+def count_table(seed: int = 0, num_rows: int = 120, width: int = 6, scale: float = 1.0) -> np.ndarray:
+    """Counts with pair and triple dependence and many zeros."""
+    rng = np.random.default_rng(seed)
+    hidden = rng.gamma(0.7, 1.2, (num_rows, 3))
+    load = rng.random((3, width)) * (rng.random((3, width)) < 0.6)
+    return rng.poisson(scale * (hidden @ load + 0.15)).astype(float)

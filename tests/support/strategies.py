@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -112,3 +113,24 @@ def models(
         )
 
     return build()
+
+
+@st.composite
+def coded_rows(
+    draw: Any, *, missing: bool = False, min_rows: int = 0
+) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+    """Codes of up to twelve rows of up to four variables, with whole counts and the numbers of levels."""
+    cardinalities = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    row = st.tuples(*(st.integers(-1 if missing else 0, n - 1) for n in cardinalities))
+    rows = draw(st.lists(row, min_size=min_rows, max_size=12))
+    counts = draw(st.lists(st.integers(0, 5), min_size=len(rows), max_size=len(rows)))
+    codes = np.array(rows, dtype=np.int64).reshape(len(rows), len(cardinalities))
+    return codes, np.array(counts, dtype=float), tuple(cardinalities)
+
+
+def counted(codes: np.ndarray, counts: np.ndarray) -> Counter[tuple[int, ...]]:
+    """Total count of each distinct row, by a dictionary."""
+    total = Counter[tuple[int, ...]]()
+    for row, count in zip(codes.tolist(), counts.tolist(), strict=True):
+        total[tuple(row)] += count
+    return +total

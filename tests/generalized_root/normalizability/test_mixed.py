@@ -203,22 +203,17 @@ def contradictions(numbers, largest_unbounded):
     return verdicts, wrong, control
 
 
-def test_random_models_against_integrals():
+@pytest.mark.parametrize(
+    ("numbers", "size", "undecided", "least", "least_wrong"),
+    [(range(150), 2, 2, 40, 5), pytest.param(range(1000, 3000), 3, 20, 500, 50, marks=pytest.mark.slow)],
+)
+def test_random_models_against_integrals(numbers, size, undecided, least, least_wrong):
     """No contradiction, few models undecided; rays that take no notice of roots are wrong often."""
-    verdicts, wrong, control = contradictions(range(150), 2)
+    verdicts, wrong, control = contradictions(numbers, size)
     assert not wrong
-    assert verdicts["undecided"] <= 2, verdicts
-    assert min(verdicts["proven"], verdicts["disproven"]) >= 40, verdicts
-    assert control >= 5
-
-
-@pytest.mark.slow
-def test_two_thousand_random_models_against_integrals():
-    verdicts, wrong, control = contradictions(range(1000, 3000), 3)
-    assert not wrong
-    assert verdicts["undecided"] <= 20, verdicts
-    assert min(verdicts["proven"], verdicts["disproven"]) >= 500, verdicts
-    assert control >= 50
+    assert verdicts["undecided"] <= undecided, verdicts
+    assert min(verdicts["proven"], verdicts["disproven"]) >= least, verdicts
+    assert control >= least_wrong
 
 
 @pytest.mark.parametrize("scale", [0.02, 0.2])

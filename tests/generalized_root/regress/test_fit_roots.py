@@ -21,12 +21,7 @@ from pyro_hoim.generalized_root.regress import fit as _run
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
 
-
-def count_table(seed=0, num_rows=120, width=6):
-    rng = np.random.default_rng(seed)
-    hidden = rng.gamma(0.7, 1.2, (num_rows, 3))
-    load = rng.random((3, width)) * (rng.random((3, width)) < 0.6)
-    return rng.poisson(hidden @ load + 0.15).astype(float)
+from support.root_models import count_table
 
 
 def check_equal(one, other):

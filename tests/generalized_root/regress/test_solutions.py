@@ -26,6 +26,8 @@ from pyro_hoim.generalized_root.regress._kernels import (
 from pyro_hoim.generalized_root.regress._regression import Groups, curvature_matrix, grouped_minimum, penalised_minimum
 from pyro_hoim.testing import raises
 
+from support.root_models import count_table
+
 
 def keys_of(order, full=False):
     pairs = [(j, size) for j in range(1, order + 1) for size in (range(1, j + 1) if full else (j,))]
@@ -98,14 +100,6 @@ def node_coefficients(fitted, name):
     node = fitted.nodes[index(name)]
     found = {(term.key, tuple(index(n) for n in term.names if n != name)): term.coefficient for term in node.terms}
     return found | {((1, 1), ()): node.intercept}
-
-
-def count_table(seed=0, num_rows=200, width=6, scale=1.0):
-    """Counts with pair and triple dependence and many zeros."""
-    rng = np.random.default_rng(seed)
-    hidden = rng.gamma(0.7, 1.2, (num_rows, 3))
-    load = rng.random((3, width)) * (rng.random((3, width)) < 0.6)
-    return rng.poisson(scale * (hidden @ load + 0.15)).astype(float)
 
 
 def count_sum(top):

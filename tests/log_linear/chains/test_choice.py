@@ -15,17 +15,10 @@ from pyro_hoim.log_linear.chains.choice import effective_draws, planned_cost
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.testing import exact_log_partition, exact_table, raises
 
+from support.hard_models import copies
 from support.supports import forbidding, one_hot
 
 AUTO = GibbsSchedule("auto")
-
-
-def _copies(size, coupling, is_ring=False, cards=2):
-    """Columns that copy the one before, with so many nats for equal neighbours."""
-    domain = Domain.from_cardinalities([cards] * size)
-    pairs = [*itertools.pairwise(domain.names), *([(domain.names[0], domain.names[-1])] if is_ring else [])]
-    graph = InteractionHypergraph(domain, pairs, hierarchical=False)
-    return LogLinearEnergy(graph, torch.as_tensor(coupling * np.tile(np.eye(cards).reshape(-1), len(pairs))))
 
 
 def _at_most_one(size, field):
@@ -72,10 +65,10 @@ def test_effective_draws_of_constants_and_of_chains_that_stay_where_they_are():
 @pytest.mark.parametrize(
     ("model", "kind"),
     [
-        (_copies(30, 4.0), "trees"),
-        (_copies(30, 4.0, is_ring=True), "width:2"),
-        (_copies(30, 4.0, is_ring=True, cards=3), "width:2"),
-        (_copies(30, 0.2, is_ring=True), "sites"),
+        (copies(30, 4.0), "trees"),
+        (copies(30, 4.0, is_ring=True), "width:2"),
+        (copies(30, 4.0, is_ring=True, cards=3), "width:2"),
+        (copies(30, 0.2, is_ring=True), "sites"),
         (_at_most_one(12, 5.0), "groups"),
     ],
     ids=["path", "ring", "ring of three levels", "weak ring", "at most one"],
@@ -108,7 +101,7 @@ def test_chosen_groups_make_the_effective_draws_that_single_columns_do_not():
 
 def test_what_was_tried_is_said(caplog):
     with caplog.at_level("INFO", "pyro_hoim"):
-        chains = GibbsChains(_copies(30, 4.0), 8, schedule=AUTO)
+        chains = GibbsChains(copies(30, 4.0), 8, schedule=AUTO)
     choice = chains.choice
     assert str(choice) in caplog.text and "blocks 'trees', chosen before 'sites', 'interactions'" in caplog.text
     names = [candidate.name for candidate in choice.candidates]
@@ -144,20 +137,20 @@ def test_planned_costs_bound_what_is_tried(monkeypatch):
 
 _LONE = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 1)
 _EDGE_CASES = {
-    "one variable": (_copies(1, 1.0), {}),
-    "one level": (_copies(3, 1.0, cards=1), {}),
+    "one variable": (copies(1, 1.0), {}),
+    "one level": (copies(3, 1.0, cards=1), {}),
     "no interaction": (LogLinearEnergy(_LONE, torch.ones(5)), {}),
-    "all clamped": (_copies(3, 1.0), {"clamped": {"x0": 0, "x1": 1, "x2": 0}}),
+    "all clamped": (copies(3, 1.0), {"clamped": {"x0": 0, "x1": 1, "x2": 0}}),
     "one possible state": (forbidding([2, 2], {(0, 1): [(0, 0), (0, 1), (1, 1)]}), {}),
     "exactly one": (one_hot(5, more=2), {}),
-    "batch": (LogLinearEnergy(_copies(6, 3.0).hypergraph, torch.linspace(-2, 2, 140).reshape(7, 20)), {}),
-    "clamped per chain": (_copies(6, 3.0), {"clamped": {"x2": torch.tensor([0, 1, 1])}}),
-    "first states": (_copies(6, 3.0), {"init": torch.zeros(6, dtype=torch.long)}),
-    "reference": (_copies(6, 3.0), {"reference": torch.linspace(-1, 1, 12).double()}),
-    "float64": (_copies(6, 3.0), {"precision": torch.float64}),
-    "torch": (_copies(6, 3.0, cards=3), {"engine": "torch"}),
-    "tables": (_copies(6, 3.0), {"engine": "tables"}),
-    "products": (_copies(6, 3.0, is_ring=True), {"engine": "products"}),
+    "batch": (LogLinearEnergy(copies(6, 3.0).hypergraph, torch.linspace(-2, 2, 140).reshape(7, 20)), {}),
+    "clamped per chain": (copies(6, 3.0), {"clamped": {"x2": torch.tensor([0, 1, 1])}}),
+    "first states": (copies(6, 3.0), {"init": torch.zeros(6, dtype=torch.long)}),
+    "reference": (copies(6, 3.0), {"reference": torch.linspace(-1, 1, 12).double()}),
+    "float64": (copies(6, 3.0), {"precision": torch.float64}),
+    "torch": (copies(6, 3.0, cards=3), {"engine": "torch"}),
+    "tables": (copies(6, 3.0), {"engine": "tables"}),
+    "products": (copies(6, 3.0, is_ring=True), {"engine": "products"}),
 }  # fmt: skip
 
 
@@ -179,7 +172,7 @@ def test_every_model_has_blocks(name, monkeypatch):
 
 def test_blocks_without_a_model_are_refused():
     with raises("conflict", "blocks"):
-        AUTO.resolve(_copies(4, 1.0).hypergraph)
+        AUTO.resolve(copies(4, 1.0).hypergraph)
 
 
 # What else takes it
@@ -189,7 +182,7 @@ def test_recorded_chains_continue_from_a_checkpoint(tmp_path):
     from pyro_hoim.runs import RunOptions
 
     def chains():
-        return GibbsChains(_copies(20, 3.0, is_ring=True), 8, schedule=AUTO, seed=5)
+        return GibbsChains(copies(20, 3.0, is_ring=True), 8, schedule=AUTO, seed=5)
 
     whole = sample_chains(chains(), 40, record="energies")
     sample_chains(chains(), 40, record="energies", run=RunOptions(checkpoint=tmp_path / "run"))
@@ -199,7 +192,7 @@ def test_recorded_chains_continue_from_a_checkpoint(tmp_path):
 
 def test_annealed_runs_are_those_of_the_chosen_blocks():
     """Log Z of a ring within six errors, the same as with the blocks by name, which the cost names."""
-    model = _copies(16, 3.0, is_ring=True)
+    model = copies(16, 3.0, is_ring=True)
     options = {"num_chains": 200, "num_temperatures": 40, "seed": 2}
     result = AnnealedImportance(schedule=AUTO, **options).log_partition(model)
     exact = float(exact_log_partition(model.hypergraph, model.tables.numpy()))
