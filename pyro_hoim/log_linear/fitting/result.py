@@ -479,12 +479,12 @@ class FitResult(Fitted):
         certain, True means that no empty margin stands against it.
         """
         if self.impossible is None or self._face is not None or self._has_rank:
-            return is_within(contrasts, self.identified, self.restriction)
+            return self._is_within(contrasts, self.identified)
         if not self.hypergraph.is_hierarchical:  # whose tables are not free to move one by one
             return torch.ones(len(contrasts), dtype=torch.bool)
         # An entry of a table with an empty margin can fall without end; what moves with it is not identified.
         scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
-        contrasts = allowed(contrasts, self.restriction)
+        contrasts = self._allowed(contrasts)
         moved: list[torch.Tensor] = []
         for part in contrasts.split(_CHUNK):
             with torch.enable_grad():
@@ -506,6 +506,12 @@ class FitResult(Fitted):
             basis=lambda: self.identified_by_possible,
             is_countable=states is not None and (self.is_listed or self._has_rank),
         )
+
+    def _allowed(self, directions: torch.Tensor) -> torch.Tensor:
+        return allowed(directions, self.restriction)
+
+    def _is_within(self, contrasts: torch.Tensor, basis: torch.Tensor | None) -> torch.Tensor:
+        return is_within(contrasts, basis, self.restriction)
 
     @cached_property
     @plain_mode()
