@@ -377,7 +377,8 @@ def learn_variables(
         regularisation: the strengths to begin with, and how often the rows move them.
         refit: train the collection found, with the strengths found, on both parts together.
         false_discovery_rate: share of the interactions of ``structure`` that are absent from the law of the rows, on
-            average at most; None for no structure.
+            average at most; None for no structure. Its tests take long where a model has many large sets of columns of
+            many levels; ``SelectionOptions(time_limit=...)`` ends them, too.
         seed: of everything random.
         run: a checkpoint (a folder, made if missing) and progress: a line for every round, and bars where standard
             error is a terminal. Ctrl-C or a kill costs the round or fit that was under way.
