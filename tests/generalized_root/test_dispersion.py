@@ -1,7 +1,5 @@
 """Counts and positive numbers that vary otherwise than a root model says, and rows that say nothing of an error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a root model of a data frame answers about data frames, and what its file does: labels, units and intervals."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

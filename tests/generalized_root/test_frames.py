@@ -1,7 +1,5 @@
 """Columns of data frames as variables of root models: the rules of the choice, and the way there and back."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

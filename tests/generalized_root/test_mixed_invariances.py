@@ -1,7 +1,5 @@
 """What units, origins, names, orders, types and repeated rows may not change in a model of several kinds of columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ is shared by the laws of both columns of a pair, and sets that are not confirmed
 root of a count, so that its rate ratios agree in sign and rough size.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

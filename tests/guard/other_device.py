@@ -12,8 +12,6 @@ PyTorch without CUDA knows no other device that autograd runs on.
         assert not waits
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a study sets beside a posterior over structure: draws of theta, leave-one-out by exact evidence, both ArviZ."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

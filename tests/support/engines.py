@@ -4,8 +4,6 @@ An engine registers its constructor, ``check_engine(MyEngine)``, and inherits ev
 recomputed from the states in plain NumPy.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ which shares code with :mod:`pyro_hoim.log_linear.exact`. The published suite of
 :mod:`support.hard_suite`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence

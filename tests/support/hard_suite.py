@@ -5,8 +5,6 @@
 :mod:`support.hard_models`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 :func:`log_density` and :func:`brute_force` share nothing with the library but the list of terms.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

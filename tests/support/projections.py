@@ -1,7 +1,5 @@
 """Divergences and projections of laws, written so that they share no code with the library."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

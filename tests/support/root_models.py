@@ -3,8 +3,6 @@
 :func:`log_q` shares nothing with the library but the list of terms.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The nested integral over direction and radius: a second way to log Z in up to three dimensions."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Hypothesis strategies for random domains, hypergraphs, parameters and models, edge cases included."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The conformance suite of trainers: the laws of the contract, on collections small enough to enumerate."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pictures for figures 1 to 9 of Luo and Sugiyama (2019), from the table of means that the experiment writes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

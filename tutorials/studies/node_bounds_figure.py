@@ -1,7 +1,5 @@
 """Figure 2 of paper 2: the terms of a node's mass and the straight lines that bound them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Algorithms 1 and 2 of paper 1 as printed, under every reading of its step that the text allows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Random laws of the papers: log-linear ones with normal tables, symmetric Dirichlet ones, uniform numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The figures of paper 3: slices of a cube, coefficients as triangles, l1 balls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Root models of data frames: families chosen by column, stated interactions, and what results and files keep."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reversible jumps: densities, weights, laws that sweeps leave unchanged, known posteriors, states that resume."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

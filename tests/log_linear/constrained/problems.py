@@ -1,7 +1,5 @@
 """Problems for the tests of constrained estimation, and their solutions by a generic convex solver."""
 
-from __future__ import annotations
-
 import cvxpy
 import numpy as np
 import torch

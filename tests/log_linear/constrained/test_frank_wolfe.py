@@ -1,7 +1,5 @@
 """Frank-Wolfe and proximal steps against a generic convex solver, by hand, and by their certificates and rates."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math

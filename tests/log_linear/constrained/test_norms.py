@@ -1,7 +1,5 @@
 """Norms, duals, vertices and projections: enumeration, full decompositions, dense tensors and a convex solver."""
 
-from __future__ import annotations
-
 import itertools
 
 import cvxpy

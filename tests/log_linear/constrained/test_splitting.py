@@ -1,7 +1,5 @@
 """Splitting for interactions of any order against CVXPY, its certificate, and what a run does at its ends."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The log pseudo-likelihood as a function against conditionals of the joint table, by automatic differentiation."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any, Literal

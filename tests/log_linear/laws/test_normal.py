@@ -1,7 +1,5 @@
 """Normal priors and the regularised horseshoe: invariance, scales by a second computation, laws of shrinkage."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
