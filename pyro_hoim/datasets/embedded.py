@@ -100,11 +100,7 @@ _UCB_ADMISSIONS = TableInfo(
     title="Graduate admissions to the six largest departments of the University of California, Berkeley, autumn 1973",
     source="P. J. Bickel, E. A. Hammel, J. W. O'Connell, Sex bias in graduate admissions, Science 187 (1975) 398-404",
     licence=_R_DATASETS,
-    labels={
-        "Admit": ("Admitted", "Rejected"),
-        "Gender": ("Male", "Female"),
-        "Dept": ("A", "B", "C", "D", "E", "F"),
-    },
+    labels={"Admit": ("Admitted", "Rejected"), "Gender": ("Male", "Female"), "Dept": ("A", "B", "C", "D", "E", "F")},
     counts=(
         *(512, 313, 89, 19, 353, 207, 17, 8, 120, 205, 202, 391),
         *(138, 279, 131, 244, 53, 138, 94, 299, 22, 351, 24, 317),

@@ -302,8 +302,4 @@ def test_large_networks_are_drawn_approximately_or_refused(shell):
     assert found["pseudo_nll"] == pytest.approx(17 * torch.log(torch.tensor(2.0)).item(), abs=1e-6)
     told = shell.refused("score", "wide.safetensors", "row.csv", "--method", "exact")
     assert "it has 131,072 states, at most 65,536" in told
-    assert shell.json("interactions", "wide.safetensors") == {
-        "interactions": [],
-        "left_out": 0,
-        "odds_ratios": None,
-    }
+    assert shell.json("interactions", "wide.safetensors") == {"interactions": [], "left_out": 0, "odds_ratios": None}

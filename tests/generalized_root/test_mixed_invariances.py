@@ -11,14 +11,7 @@ import pytest
 import pyro_hoim as hoim
 from pyro_hoim.generalized_root import RootFitResult, RootSettings
 
-_SAID = {
-    "visits": "count",
-    "cost": "positive",
-    "weight": "real",
-    "age": "real",
-    "region": "category",
-    "ill": "binary",
-}
+_SAID = {"visits": "count", "cost": "positive", "weight": "real", "age": "real", "region": "category", "ill": "binary"}
 _ROWS = 250
 
 

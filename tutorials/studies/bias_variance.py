@@ -316,11 +316,7 @@ def run(
     found = joblib.Parallel(n_jobs=jobs)(joblib.delayed(references)(machine, design) for machine in machines)
     by_machine, truth = dict(zip(machines, found, strict=True)), true_law(design)
     biases = [
-        {
-            **machine._asdict(),
-            "bias": divergence(truth, ends.best),
-            "stepped_bias": divergence(truth, ends.stepped),
-        }
+        {**machine._asdict(), "bias": divergence(truth, ends.best), "stepped_bias": divergence(truth, ends.stepped)}
         for machine, ends in by_machine.items()
         if (*machine, None, None) not in known
     ]
