@@ -337,7 +337,7 @@ class Session:
             false_discovery_rate=rate,
             max_order=order,
             candidates=candidates,
-            progress=self.run.progress,
+            progress=self.recipe.progress,
         )
         if file is not None:
             file.write(_packed(result))
