@@ -345,9 +345,10 @@ def test_tests_of_older_files():
     assert found.z == np.inf and found.replaced_by == () and found.rise is None
 
 
-@pytest.mark.parametrize(("written", "pairs"), [(0, 0), (2**20, 0), (2**20, 2**20)])
-def test_information_of_products_is_that_of_statistics_written_out(monkeypatch, written, pairs):
-    """By sparse products, by columns that are written out, and by pairs of these."""
+@pytest.mark.parametrize(("written", "pairs", "dense"), [(0, 0, 0), (2**20, 0, 0), (2**20, 2**20, 0), (0, 0, 3)])
+def test_information_of_products_is_that_of_statistics_written_out(monkeypatch, written, pairs, dense):
+    """By sparse products, by columns that are written out, by pairs of these, and by those of tables of few columns."""
+    monkeypatch.setattr(conditional_fits, "_DENSE", dense)
     monkeypatch.setattr(conditional_fits, "_WRITTEN", written)
     monkeypatch.setattr(conditional_fits, "_PRODUCTS_OF_PAIRS", pairs)
     rng = np.random.default_rng(0)
@@ -361,6 +362,7 @@ def test_information_of_products_is_that_of_statistics_written_out(monkeypatch, 
         numbers = cells + np.cumsum([0, *(n for n, _ in shapes[:-1])])
         parts.append(Design(numbers, ((tables, contrasts),), weights))
     design, probs, totals = parts[0] + parts[1], rng.dirichlet(np.ones(4), 7), rng.uniform(1, 9, 7)
+    assert (design._written is None) == (written == dense == 0)  # control: each way is another one
     flat = np.concatenate(columns, 2)
     parameters = rng.normal(size=len(design))
     np.testing.assert_allclose(design.scores(parameters), flat @ parameters, rtol=1e-12)
@@ -471,3 +473,27 @@ def test_answers_serve_for_questions_that_ask_no_more():
     assert whole.covers(both) and both.covers(both) and both.covers(Asked(-8.0, -3.0, 1.0))
     for more in (whole, both._replace(low=-10.0), both._replace(high=-1.0), both._replace(least_gain=3.0)):
         assert not both.covers(more)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_verdicts_are_those_of_whole_tests(seed, monkeypatch):
+    """What a search keeps, replaces and says, where its tests may end early and where none does."""
+    domain = Domain.from_cardinalities(dict(zip("abcde", (2, 3, 4, 2, 3), strict=True)))
+    edges = [*"abcde", *itertools.pairwise("abcde"), ("a", "b", "e")]
+    law = random_law(domain, [tuple(edge) for edge in edges], generator=torch.Generator().manual_seed(seed))
+    counts = np.random.default_rng(seed).multinomial((300, 3000)[seed % 2], law.probs.numpy().ravel())
+    rows = Observations.from_table(domain, counts.reshape(law.probs.shape)).split([0.6, 0.4, 0.0], seed=seed)
+    triples, asked, original = InteractionHypergraph.from_order(domain, 3), list[Asked | None](), EdgeTester.test
+
+    def whole(self, edge, others, response=None, question=None):
+        asked.append(question)
+        return original(self, edge, others, response)
+
+    quick = confirm(rows[0], rows[1], triples)
+    monkeypatch.setattr(EdgeTester, "test", whole)
+    slow = confirm(rows[0], rows[1], triples)
+    assert kept(quick) == kept(slow) != set()
+    for one, other in zip(quick.tests, slow.tests, strict=True):
+        assert (one.edge, one.is_confirmed, one.replaced_by) == (other.edge, other.is_confirmed, other.replaced_by)
+        assert one.p_value == pytest.approx(other.p_value, rel=1e-4)
+    assert not {*asked} <= {None, Asked()}  # control: less was asked than was answered
