@@ -25,6 +25,8 @@ from ...compute.vectors import (
     load_codes,
     load_few as load,
     log,
+    peek,
+    poke,
     select_negative,
     splat,
     store,
@@ -40,21 +42,27 @@ EDGES = 8  # edges whose cells are looked up together
 @njit(forceinline=True)
 def _place(x, first, begin, end, variables, strides, index, row):
     """index[row + b] = first + sum of stride times code over the given members, for all lanes b."""
-    width = x.shape[1]
+    width, num = x.shape[1], end - begin
     start = splat(np.uint32(first))
-    if end - begin == 2:
-        p, n = variables[begin] * width, splat(np.uint32(strides[begin]))
-        q, m = variables[begin + 1] * width, splat(np.uint32(strides[begin + 1]))
+    if num == 2 or num == 3:
+        p, n = peek(variables, begin) * width, splat(np.uint32(peek(strides, begin)))
+        q, m = peek(variables, begin + 1) * width, splat(np.uint32(peek(strides, begin + 1)))
+        if num == 2:
+            for lane in range(0, width, LANES):
+                partial = start + n * load_codes(x, p + lane)
+                store(index, row + lane, partial + m * load_codes(x, q + lane))
+            return
+        r, k = peek(variables, begin + 2) * width, splat(np.uint32(peek(strides, begin + 2)))
         for lane in range(0, width, LANES):
-            partial = start + n * load_codes(x, p + lane)
-            store(index, row + lane, partial + m * load_codes(x, q + lane))
-    else:
-        for lane in range(0, width, LANES):
-            total = start
-            for j in range(begin, end):
-                codes = load_codes(x, variables[j] * width + lane)
-                total = total + splat(np.uint32(strides[j])) * codes
-            store(index, row + lane, total)
+            partial = start + n * load_codes(x, p + lane) + m * load_codes(x, q + lane)
+            store(index, row + lane, partial + k * load_codes(x, r + lane))
+        return
+    for lane in range(0, width, LANES):
+        total = start
+        for j in range(begin, end):
+            codes = load_codes(x, variables[j] * width + lane)
+            total = total + splat(np.uint32(strides[j])) * codes
+        store(index, row + lane, total)
 
 
 @njit(forceinline=True)
@@ -343,11 +351,26 @@ def _draw_by_elimination(x, visit, sites, law, random, scratch, room):
             _descend(x, b, lane, span, buckets, lanes, uniform, cells, index, tops)
 
 
+@njit(forceinline=True)
+def _tally(num, index, width, cells, total, counts, num_counted):
+    """Add the cells of ``num`` edges to the total of every counted lane, and one to their counts, edges in turn.
+
+    Counting goes from edge to edge, since adding twice in a row to one cell would wait.
+    """
+    for b in range(num_counted):
+        partial = 0.0
+        for f in range(num):
+            cell = peek(index, f * width + b)
+            partial += peek(cells, cell)
+            poke(counts, cell, peek(counts, cell) + np.int32(1))
+        poke(total, b, peek(total, b) + partial)
+
+
 @njit
 def _look(x, edges, cells, index, total, partial, counts, num_counted):
-    """total[b] = sum of the cells that a state selects; one is added to those of the first lanes in ``counts``.
+    """total[b] = sum of the cells that a state selects; of the first lanes alone, if these are counted in ``counts``.
 
-    Some edges are taken together: counting goes from edge to edge, since adding twice in a row to one cell would wait.
+    Some edges are taken together.
     """
     first, member, variables, strides = edges
     width = x.shape[1]
@@ -358,21 +381,14 @@ def _look(x, edges, cells, index, total, partial, counts, num_counted):
         for f in range(num):
             e = begin + f
             _place(x, first[e], member[e], member[e + 1], variables, strides, index, f * width)
-        for lane in range(0, width, LANES):
-            add_rows1(cells, 0, index, lane, width, num, partial, lane, 0)
-            store(total, lane, load(total, lane) + load(partial, lane))
-        # Counts, two edges in turn.
-        if num_counted == 0:
-            continue
-        for f in range(0, num - 1, 2):
-            low, high = (index[f * width : (f + 1) * width], index[(f + 1) * width : (f + 2) * width])
-            for b in range(num_counted):
-                counts[low[b]] += np.int32(1)
-                counts[high[b]] += np.int32(1)
-        if num % 2:
-            low = index[(num - 1) * width : num * width]
-            for b in range(num_counted):
-                counts[low[b]] += np.int32(1)
+        if num_counted > 0 and num == EDGES:  # a number that the compiler knows
+            _tally(EDGES, index, width, cells, total, counts, num_counted)
+        elif num_counted > 0:
+            _tally(num, index, width, cells, total, counts, num_counted)
+        else:
+            for lane in range(0, width, LANES):
+                add_rows1(cells, 0, index, lane, width, num, partial, lane, 0)
+                store(total, lane, load(total, lane) + load(partial, lane))
 
 
 @njit
