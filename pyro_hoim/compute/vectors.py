@@ -47,6 +47,14 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(dmm, fe_type, ir.VectorType(dmm.lookup(fe_type.dtype).get_value_type(), fe_type.lanes))
 
 
+_INT32, _INT64 = ir.IntType(32), ir.IntType(64)
+
+
+def _has_avx2(context):
+    """Whether code is compiled for processors with these instructions."""
+    return "+avx2" in getattr(context.codegen(), "_tm_features", "")
+
+
 def _integer(dtype):
     """The integer dtype of the same size."""
     return types.int32 if dtype in (types.float32, types.int32) else types.int64
@@ -111,6 +119,7 @@ def _load(name, lanes):
 
 load = _load("load", LANES)
 load_few = _load("load_few", FEW)
+load_four = _load("load_four", 4)
 
 
 @intrinsic
@@ -348,6 +357,15 @@ def sign_bits(typingctx, value):
 
     def codegen(context, builder, sig, args):
         bits = builder.bitcast(args[0], ir.VectorType(ir.IntType(value.dtype.bitwidth), value.lanes))
+        if bits.type == ir.VectorType(_INT32, 32) and _has_avx2(context):
+            # narrower numbers with the same signs, whose order one permutation restores
+            parts = [_shuffle(builder, bits, bits, range(first, first + 8)) for first in range(0, 32, 8)]
+            for name, size in (("packssdw", 16), ("packsswb", 8)):
+                kind = ir.FunctionType(ir.VectorType(ir.IntType(size), 256 // size), [parts[0].type] * 2)
+                function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.avx2.{name}")
+                parts = [builder.call(function, parts[k : k + 2]) for k in range(0, len(parts), 2)]
+            order = [4 * (k % 2 * 4 + k // 2) + byte for k in range(8) for byte in range(4)]
+            bits = _shuffle(builder, parts[0], parts[0], order)
         negative = builder.icmp_signed("<", bits, ir.Constant(bits.type, None))
         return builder.zext(builder.bitcast(negative, ir.IntType(value.lanes)), ir.IntType(64))
 
@@ -398,9 +416,6 @@ def add_where(typingctx, total, value, word, start):
 # Numba's loops over arrays become vector instructions only when the compiler can prove that nothing overlaps, which
 # takes seconds per kernel. With these functions and those of :mod:`~pyro_hoim.compute.vectors` a kernel says itself
 # what happens to :data:`~pyro_hoim.compute.vectors.FEW` lanes at once.
-
-
-_INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 
 
 def _entry_address(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
@@ -646,3 +661,111 @@ def _add_rows(width: int) -> Any:
 add_rows1 = _add_rows(1)
 add_rows4 = _add_rows(4)
 add_rows8 = _add_rows(8)
+
+
+def _looked_up(context: Any, builder: Any, table: Any, index: Any) -> Any:
+    """The entries of a table of sixteen bytes at 32 indices below sixteen."""
+    machine = builder.module.triple.partition("-")[0]
+    if _has_avx2(context):
+        name, lanes = "llvm.x86.avx2.pshuf.b", 32
+    elif machine in ("aarch64", "arm64"):
+        name, lanes = "llvm.aarch64.neon.tbl1.v16i8", 16
+    else:  # compilers know some other processors' instructions by this form
+        every = [builder.extract_element(index, ir.Constant(_INT32, lane)) for lane in range(32)]
+        return _joined(builder, [builder.extract_element(table, one) for one in every])
+    vector = ir.VectorType(ir.IntType(8), lanes)
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector, vector]), name)
+    table = _shuffle(builder, table, table, [k % 16 for k in range(lanes)])
+    parts = [_shuffle(builder, index, index, range(first, first + lanes)) for first in range(0, 32, lanes)]
+    parts = [builder.call(function, [table, part]) for part in parts]
+    return parts[0] if lanes == 32 else _shuffle(builder, *parts, range(32))
+
+
+@intrinsic
+def transpose_bits(typingctx: Any, words: Any, first: Any) -> Any:
+    """Bit i of every byte of row j of words (8, 4), from ``first`` on, changes places with bit j of that of row i."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(_INT64, 4)
+        start = _entry_address(context, builder, signature.args[0], *args)
+        rows = [builder.gep(start, [ir.Constant(_INT64, 4 * j)]) for j in range(8)]
+        values = [_read_lanes(builder, row, 4) for row in rows]
+        # Blocks of four by four bits change places, then of two by two, then single bits.
+        for apart, low in ((4, 0x0F0F0F0F0F0F0F0F), (2, 0x3333333333333333), (1, 0x5555555555555555)):
+            shift, mask = (ir.Constant(vector, [n] * 4) for n in (apart, low))
+            for j in (j for j in range(8) if not j & apart):
+                moved = builder.xor(builder.lshr(values[j], shift), values[j + apart])
+                moved = builder.and_(moved, mask)
+                values[j] = builder.xor(values[j], builder.shl(moved, shift))
+                values[j + apart] = builder.xor(values[j + apart], moved)
+        for row, value in zip(rows, values, strict=True):
+            _write(builder, row, value)
+        return context.get_dummy_value()
+
+    return types.void(words, types.intp), codegen
+
+
+_DIGITS, _BITS = 4, 7  # of a sum of four numbers: two such digits still fit a byte
+
+
+@intrinsic
+def sum_digits(typingctx: Any, index: Any, first: Any, step: Any, digits: Any, start: Any, num: Any) -> Any:
+    """Sums of ``num`` times two numbers from tables, for 32 bytes that each say which: their low and their high half.
+
+    The bytes are those of the words ``index`` from ``first`` on, in steps of words; at most 256 steps. Numbers have
+    four digits of seven bits, from the lowest on, each with tables of sixteen bytes for both halves, from ``start`` on
+    in steps of 256 bytes.
+    """
+    signature = VectorType(types.int32, 32)(index, types.intp, types.intp, digits, types.intp, types.intp)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, pairs, wide = (ir.VectorType(ir.IntType(n), m) for n, m in ((8, 32), (16, 16), (32, 16)))
+        words = _entry_address(context, builder, signature.args[0], args[0], args[1])
+        tables = _entry_address(context, builder, signature.args[3], args[3], args[4])
+        four, eight = (ir.Constant(pairs, [n] * 16) for n in (4, 8))
+        half = ir.Constant(byte, [15] * 32)
+
+        # A loop over the bytes of a lane; even and odd lanes add up in 16 bits.
+        before = builder.block
+        loop, after = builder.append_basic_block("digits"), builder.append_basic_block("digits.end")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        k = builder.phi(_INT64)
+        totals = [builder.phi(pairs) for _ in range(2 * _DIGITS)]
+        word = builder.bitcast(builder.gep(words, [builder.mul(k, args[2])]), byte.as_pointer())
+        word = builder.load(word, align=8)
+        low = builder.and_(word, half)
+        high = builder.and_(builder.bitcast(builder.lshr(builder.bitcast(word, pairs), four), byte), half)
+        here = builder.gep(tables, [builder.mul(k, ir.Constant(_INT64, 256))])
+        sums: list[Any] = []
+        for digit in range(_DIGITS):
+            places = [builder.gep(here, [ir.Constant(_INT64, 32 * digit + at)]) for at in (0, 16)]
+            parts = [
+                _looked_up(context, builder, _read_lanes(builder, at, 16), part)
+                for at, part in zip(places, (low, high), strict=True)
+            ]
+            both = builder.bitcast(builder.add(*parts), pairs)
+            sums += [builder.add(totals[2 * digit], both)]
+            sums += [builder.add(totals[2 * digit + 1], builder.lshr(both, eight))]
+        following = builder.add(k, ir.Constant(_INT64, 1))
+        k.add_incoming(ir.Constant(_INT64, 0), before)
+        k.add_incoming(following, loop)
+        for total, value in zip(totals, sums, strict=True):
+            total.add_incoming(ir.Constant(pairs, [0] * 16), before)
+            total.add_incoming(value, loop)
+        builder.cbranch(builder.icmp_signed("<", following, args[5]), loop, after)
+
+        # The digits of even and of odd lanes, and both in turn.
+        builder.position_at_end(after)
+        halves: list[Any] = []
+        for is_odd in (False, True):
+            number = ir.Constant(wide, [0] * 16)
+            for digit in reversed(range(_DIGITS)):
+                part = sums[2 * digit + 1]
+                if not is_odd:
+                    part = builder.sub(sums[2 * digit], builder.shl(part, eight))
+                number = builder.add(builder.shl(number, ir.Constant(wide, [_BITS] * 16)), builder.zext(part, wide))
+            halves.append(number)
+        return _shuffle(builder, *halves, [k // 2 + 16 * (k % 2) for k in range(32)])
+
+    return signature, codegen

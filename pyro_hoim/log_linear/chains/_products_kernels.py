@@ -28,7 +28,6 @@ from ...compute.jit import LINKED, njit
 from ...compute.vectors import (
     FEW,
     LANES,
-    add_where,
     as_bits,
     as_floats,
     bits_of_lanes,
@@ -42,13 +41,16 @@ from ...compute.vectors import (
     load,
     load_as,
     load_few,
+    load_four,
     peek,
     poke,
     second_half,
     select_negative,
     sign_bits,
     store,
+    sum_digits,
     to_double,
+    transpose_bits,
     widen,
 )
 
@@ -339,74 +341,98 @@ def _energies(x, width, products, row, out):
 
 
 @njit
-def _mark(x, width, masks, slot):
-    """Put the signs of every variable of a tile, one bit per lane, into masks (d, FEW) at a slot."""
+def _mark(x, width, signs):
+    """Put the signs of every variable of a tile, one bit per lane, into words (d,)."""
     for v in range(x.shape[0]):
-        mask = np.uint64(0)
+        word = np.uint64(0)
         for start in range(0, width, LANES):
-            mask |= sign_bits(load(x, v * width + start)) << np.uint64(start)
-        poke(masks, v * FEW + slot, mask)
+            word |= sign_bits(load(x, v * width + start)) << np.uint64(start)
+        signs[v] = word
 
 
 @njit
-def _write(masks, slot, signs, codes):
-    """Put the codes of the states whose signs are at a slot of masks into codes (width, d); signs is (d,) scratch."""
-    for v in range(signs.shape[0]):
-        poke(signs, v, ~peek(masks, v * FEW + slot))
+def _write(signs, codes):
+    """Put the codes of the states with the signs (d,) into codes (width, d)."""
     for b in range(codes.shape[0]):
         row, shift = codes[b], np.uint64(b)
-        for v in range(signs.shape[0]):
-            row[v] = np.uint8((signs[v] >> shift) & np.uint64(1))
+        for v in range(row.shape[0]):
+            row[v] = np.uint8((~signs[v] >> shift) & np.uint64(1))
 
 
 @njit
-def _count(masks, valid, used, cells, odd, base, counts):
-    """Put the lanes in which every product is -1 into odd (products, FEW), and add the products to counts from base.
+def _join(signs, number, valid, masks):
+    """Put the signs of the valid lanes (FEW, d) of the first records into masks (d, FEW), zero for others."""
+    for v in range(signs.shape[1]):
+        for slot in range(FEW):
+            word = signs[slot, v] & valid if slot < number else np.uint64(0)
+            poke(masks, v * FEW + slot, word)
 
-    A product over all lanes is an exclusive or of signs, of some records at once; ``used`` is how many lanes of all
-    these records count, the bits of ``valid``.
+
+@njit
+def _count(masks, used, cells, base, counts):
+    """Add products over ``used`` lanes of some records, from their masks, to counts from base.
+
+    A product is -1 in the lanes of the exclusive or of its members' masks.
     """
     first, member, orders = cells
-    lanes, m, is_counting = load_few(valid, 0), 0, counts.shape[0] > 0
     for k in range(first.shape[0] - 1):
-        word = load_few(masks, peek(member, m) * FEW)
-        m += 1
+        word = load_few(masks, peek(member, peek(first, k)) * FEW)
         if k >= orders[0]:
-            for i in range(m, peek(first, k + 1)):
+            for i in range(peek(first, k) + 1, peek(first, k + 1)):
                 word = word ^ load_few(masks, peek(member, i) * FEW)
-            m = peek(first, k + 1)
-        store(odd, k * FEW, word)
-        if is_counting:
-            poke(counts, base + k, peek(counts, base + k) + used - 2 * bits_of_lanes(word & lanes))
+        poke(counts, base + k, peek(counts, base + k) + used - 2 * bits_of_lanes(word))
 
 
 @njit
-def _record_energies(odd, number, width, lists, row, out, offset, apart):
+def _spread(masks, cells, products, begin, end, slot, bits):
+    """Put the bits of each lane of eight products, of four records from a slot on, into one byte.
+
+    bits are (eights, 8, 4) words, of which byte b of row j is lane 8b + j.
+    """
+    first, member = cells[:2]
+    for k in range(8 * begin, 8 * end):
+        product = peek(products, k)
+        word = load_four(masks, peek(member, peek(first, product)) * FEW + slot)
+        for i in range(peek(first, product) + 1, peek(first, product + 1)):
+            word = word ^ load_four(masks, peek(member, i) * FEW + slot)
+        at = 4 * (k - 8 * begin)
+        store(bits, at, word)
+        if at % 32 == 28:
+            transpose_bits(bits, at - 28)
+
+
+@njit
+def _record_energies(masks, cells, number, width, lists, row, spare, out, offset, apart):
     """Put the energies of ``number`` records of a tile into out, from ``offset`` on in steps of ``apart``.
 
-    Weights are integers (see ``whole_weights``): in each lane two sums run over the products that are -1, whose bits
-    say where their weights are added. Sums are exact to the rounding of float64.
+    Weights are integers (see ``whole_weights``), whose sums over the products that are -1 come from tables of their
+    digits, four products at once. Sums are exact to the rounding of float64. spare is scratch.
     """
-    products, whole, units, constant = lists
-    num = whole.shape[1]
-    for record in range(number):
-        for start in range(0, width, LANES):
-            store(out, offset + record * apart + start, broadcast(out, peek(constant, row)))
-    # Chunk by chunk, since the bits of a chunk stay in the cache.
-    for chunk in range(units.shape[1]):
-        begin, end, unit = chunk * _CHUNK, min(num, (chunk + 1) * _CHUNK), 2 * (row * units.shape[1] + chunk)
-        for record in range(number):
-            for start in range(0, width, LANES):
-                high = as_bits(broadcast(_SINGLE, 0.0))
-                low = high
-                for k in range(begin, end):
-                    word, entry = peek(odd, peek(products, k) * FEW + record), 2 * (row * num + k)
-                    high = add_where(high, peek(whole, entry), word, np.uint64(start))
-                    low = add_where(low, peek(whole, entry + 1), word, np.uint64(start))
+    products, digits, units, constant, first, lacking, _ = lists
+    bits, total = spare
+    chunks, num = units.shape[1], products.shape[0] // 8
+    # Four records at a time; chunk by chunk, since the bits of a chunk stay in the cache.
+    for slot in range(0, number, 4):
+        for start in range(0, 256, LANES):
+            store(total, start, broadcast(total, peek(constant, row)))
+        for chunk in range(chunks):
+            begin, end, unit = peek(first, chunk), peek(first, chunk + 1), 2 * (row * chunks + chunk)
+            _spread(masks, cells, products, begin, end, slot, bits)
+            for j in range(8):
+                high = as_bits(broadcast(_SINGLE, 0.0)) + broadcast(lacking, peek(lacking, unit))
+                low = as_bits(broadcast(_SINGLE, 0.0)) + broadcast(lacking, peek(lacking, unit + 1))
+                for k in range(begin, end, 256):
+                    at, base, steps = (k - begin) * 32 + 4 * j, 256 * (row * num + k), min(256, end - k)
+                    high = high + sum_digits(bits, at, 32, digits, base, steps)
+                    low = low + sum_digits(bits, at, 32, digits, base + 128, steps)
                 # Coarse and fine multiples back to nats.
-                at = offset + record * apart + start
-                total = fused(broadcast(out, peek(units, unit)), to_double(high), load(out, at))
-                store(out, at, fused(broadcast(out, peek(units, unit + 1)), to_double(low), total))
+                sums = fused(broadcast(total, peek(units, unit)), to_double(high), load(total, 32 * j))
+                sums = fused(broadcast(total, peek(units, unit + 1)), to_double(low), sums)
+                store(total, 32 * j, sums)
+        for record in range(slot, min(slot + 4, number)):
+            for lane in range(width):
+                at = (lane & 7) * 32 + (record - slot) * 8 + (lane >> 3)
+                poke(out, offset + record * apart + lane, peek(total, at))
 
 
 @njit(cache=True)
@@ -439,16 +465,17 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
     for b in range(width):
         change[b] = 0
     # Records wait as bits until there are some, or the tile is done.
-    num_counted = cells[0].shape[0] - 1 if thin > 0 else 0
-    masks, odd = np.empty(size * FEW, np.uint64), np.empty(num_counted * FEW, np.uint64)
-    valid = np.zeros(FEW, np.uint64)
-    is_counting, signs = counts.shape[0] + energies.shape[0] > 0, np.empty(size, np.uint64)
+    num_counted = cells[0].shape[0] - 1
+    masks, signs = np.empty(size * FEW, np.uint64), np.empty((FEW, size), np.uint64)
+    spare = np.empty(32 * whole[6], np.uint64), np.empty(256, np.float64)
+    is_counting = counts.shape[0] + energies.shape[0] > 0
     scale = np.empty(2, x.dtype)
     for tile in range(first, num_tiles, step):
         group = tile // tiles_per_group
         row = group if reference.shape[0] > 1 else 0
         beta_row = group if betas.shape[0] > 1 else 0
         used = min(width, num_chains - (tile % tiles_per_group) * width)
+        valid = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - used)
         xt, rt = x[tile], rng[tile]
         if is_annealing:
             _energies(xt, width, products, row, exact)
@@ -517,20 +544,20 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
                     _energies(xt, width, products, row, exact)
                 # What was asked for at a record.
                 if is_record:
-                    _mark(xt, width, masks, waiting)
+                    _mark(xt, width, signs[waiting])
                     if codes.shape[0] > 0:
-                        _write(masks, waiting, signs, codes[record, tile])
+                        _write(signs[waiting], codes[record, tile])
                     if is_counting:
                         waiting += 1
                     record += 1
                 if waiting == FEW or (waiting > 0 and sweep == betas.shape[1] * sweeps_per_step):
-                    for slot in range(FEW):
-                        every = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - used)
-                        poke(valid, slot, every if slot < waiting else np.uint64(0))
-                    _count(masks, valid, used * waiting, cells, odd, tile * num_counted, counts)
+                    _join(signs, waiting, valid, masks)
+                    if counts.shape[0] > 0:
+                        _count(masks, used * waiting, cells, tile * num_counted, counts)
                     if energies.shape[0] > 0:
                         offset = ((record - waiting) * num_tiles + tile) * width
-                        _record_energies(odd, waiting, width, whole, row, energies, offset, num_tiles * width)
+                        apart = num_tiles * width
+                        _record_energies(masks, cells, waiting, width, whole, row, spare, energies, offset, apart)
                     waiting = 0
         _energies(xt, width, products, row, exact)
         for b in range(width):

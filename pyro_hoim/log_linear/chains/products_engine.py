@@ -231,6 +231,38 @@ def whole_weights(weights: Floats) -> tuple[NDArray[np.int32], Floats]:
     return whole, units
 
 
+def digit_tables(whole: NDArray[np.int32]) -> tuple[Longs, NDArray[np.uint8], Longs, NDArray[np.int32]]:
+    """Tables of digits of the sums of four multiples (rows, n, 2), as the compiled sums read them.
+
+    Returns products, eight after eight, tables of these, the first eight of every chunk and the end, and what the
+    numbers of a chunk, which are not negative, lack (rows, chunks, 2). A large multiple stands as several smaller ones
+    and spare products have none, so that any four sum up to less than 2^28.
+    """
+    numbers, values, first = [np.zeros(0, np.int64)], [np.zeros((len(whole), 0, 2), np.int32)], [0]
+    for begin in range(0, whole.shape[1], CHUNK):
+        part = np.pad(whole[:, begin : begin + CHUNK].astype(np.int64), ((0, 0), (0, 1), (0, 0)))
+        times = np.abs(part[..., 0]).max(axis=0, initial=0) // (2**26 - 1) + 1
+        times[-1] = -times[:-1].sum() % 8  # the last stands for spare products
+        chosen = np.repeat(np.arange(len(times)), times)
+        rank = (np.arange(len(chosen)) - np.repeat(np.cumsum(times) - times, times))[:, None]
+        part, times = part[:, chosen], times[chosen, None]
+        values.append((part * (rank + 1) // times - part * rank // times).astype(np.int32))
+        numbers.append(np.minimum(begin + chosen, whole.shape[1] - 1))
+        first.append(first[-1] + len(numbers[-1]) // 8)
+    # Sums over the sixteen subsets of four, less the least, and their digits.
+    fours = np.concatenate(values, axis=1).reshape(len(whole), -1, 2, 4, 2).transpose(3, 0, 1, 4, 2)
+    sums = np.zeros((16, *fours.shape[1:]), dtype=np.int32)
+    for k in range(4):
+        sums[1 << k : 2 << k] = sums[: 1 << k] + fours[k]
+    least = sums.min(axis=0)
+    sums -= least
+    digits = np.empty((*least.shape[:3], 4, 2, 16), dtype=np.uint8)
+    for k in range(4):
+        digits[:, :, :, k] = np.moveaxis((sums >> 7 * k).astype(np.uint8) & 127, 0, -1)
+    lacking = np.add.reduceat(least.sum(axis=3), first[:-1], axis=1, dtype=np.int32)
+    return np.concatenate(numbers), digits, np.array(first), lacking
+
+
 @lru_cache(maxsize=64)
 def block_lists(
     hypergraph: InteractionHypergraph, blocks: tuple[tuple[int, ...], ...], width: int, max_listed: int
@@ -248,7 +280,15 @@ _NO_MOVES = (np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), 1)  # of a call
 _BATCH = 2**18  # weights of temperatures that are made at once: they stay in the cache
 
 # products of the energy where none is recorded; the arrays tell compiled code the types
-_NOTHING = np.zeros(0, dtype=np.int64), np.zeros((1, 0, 2), dtype=np.int32), np.zeros((1, 0, 2)), np.zeros(1)
+_NOTHING = (
+    np.zeros(0, dtype=np.int64),
+    np.zeros((1, 0, 2, 4, 2, 16), dtype=np.uint8),
+    np.zeros((1, 0, 2)),
+    np.zeros(1),
+    np.zeros(1, dtype=np.int64),
+    np.zeros((1, 0, 2), dtype=np.int32),
+    0,
+)
 
 
 class ProductsEngine(EnergyChains):
@@ -324,7 +364,7 @@ class ProductsEngine(EnergyChains):
         self._kept = self._lists.kept(weights)
         self._weights = self._fields(self._kept, weights)
         self._terms = self._terms_of(self._kept, weights)
-        self._whole_terms: tuple[Array, ...] | None = None
+        self._whole_terms: tuple[Any, ...] | None = None
         self._is_stale = True
 
     def _fields(self, lists: KeptLists, weights: Array) -> tuple[Array, ...]:
@@ -337,13 +377,15 @@ class ProductsEngine(EnergyChains):
         inner, constant = np.array(weights[:, 1:][:, lists.numbers], order="C"), np.array(weights[:, 0], order="C")
         return (lists.first, lists.members, inner, constant, self._half, self._middle)
 
-    def _whole(self) -> tuple[Array, ...]:
-        """Products of the energy in whole numbers, made when energies are first recorded."""
+    def _whole(self) -> tuple[Any, ...]:
+        """Products of the energy by tables of digits of whole numbers, made when energies are first recorded."""
         if self._whole_terms is None:
             _, _, weights, constant, _, _ = self._terms
             whole, units = whole_weights(weights)
             # products start from +1: what is added are the weights of those at -1, twice
-            self._whole_terms = (self._kept.numbers, whole, 2 * units, -constant - weights.sum(axis=1))
+            products, digits, first, lacking = digit_tables(whole)
+            constants, room = -constant - weights.sum(axis=1), int(np.diff(first).max(initial=0))
+            self._whole_terms = (self._kept.numbers[products], digits, 2 * units, constants, first, lacking, room)
         return self._whole_terms
 
     def _weights_of(self, tables: Array) -> Array:

@@ -386,6 +386,23 @@ def test_recorded_energies_are_those_of_float64_for_many_products(scale):
     assert engine._whole()[2].shape[1] > 1  # more than one chunk
 
 
+def test_recorded_energies_where_each_product_is_most_of_the_weight_of_some_model():
+    """Such weights are cut into several, here into more than one sum of 16 bits can take."""
+    size = 240
+    hypergraph = structure([2] * size, *((i,) for i in range(size)))
+    tables = random_tables(hypergraph, np.random.default_rng(6), batch_shape=(size,)).reshape(size, size, 2)
+    tables[np.arange(size), np.arange(size)] += np.array([-1.8e3, 1.8e3])
+    tables = tables.reshape(size, -1)
+    blocks = tuple((i,) for i in range(size))
+    engine = Model(hypergraph, tables, np.zeros(2 * size)).engine("products", blocks, 2, size)
+    record = engine.sweep(in_order(blocks), 3, np.zeros(size), Wanted(1, energies=True, states=True))
+    assert np.diff(engine._whole()[4]).max() > 256
+    for group in range(size):
+        energy = Model(hypergraph, tables[group], None).energy(record.states[:, group])
+        tolerance = 1e-14 * float(np.abs(tables[group]).sum())
+        assert_close(record.energies[:, group], energy, relative=0.0, absolute=tolerance)
+
+
 @both
 def test_energies_stay_exact_over_many_sweeps(name):
     model = make(name)
