@@ -23,7 +23,6 @@ Method = Literal["saddle point", "chi-square"]
 PROMISING = math.log(0.01)
 """Log p-value alone of sets that enter first, and that are tested beside others of which nothing links them."""
 _ADDED = 3  # times that a set may come back
-_CYCLES = 8  # of adding and removing
 _NEAR = 0.05  # signed roots below it have no tail worth a correction
 
 
@@ -214,6 +213,7 @@ class StepwiseSearch(ABC):
         self._times: dict[Edge, int] = defaultdict(int)
         self._limit = math.log(hypotheses.level)
         self._linked: _Testable | None = None
+        self._waiting: set[Edge] = set()
 
     @abstractmethod
     def tested(self, edge: Edge, others: Sequence[Edge], response: str | None, asked: Asked) -> EdgeTest:
@@ -250,23 +250,32 @@ class StepwiseSearch(ABC):
         return test if test.gain >= self.least_gain else replace(test, log_p_value=0.0)
 
     def settle(self, pool: Sequence[Edge]) -> None:
-        """Add and remove sets until nothing changes."""
-        for _ in range(_CYCLES):
-            before = set(self.kept)
+        """Add and remove sets until nothing changes, then look at those that have waited, too.
+
+        It ends since no set comes back more than a few times.
+        """
+        while True:
+            before, is_whole = set(self.kept), not self._waiting
             self.grow(pool)
             self.shrink()
             if set(self.kept) == before:
-                return
+                if is_whole:
+                    return
+                self._waiting.clear()
 
     def grow(self, pool: Sequence[Edge]) -> None:
-        """Add confirmed sets that are the strongest of one of their variables."""
+        """Add confirmed sets that are the strongest of one of their variables.
+
+        What could not be confirmed, however many others are, waits.
+        """
         while True:
             # The free sets by their tests beside those kept.
             present = set(self.kept)
             free = [edge for edge in pool if edge not in present and self._times[edge] < _ADDED]
-            # However many of them are confirmed, what is above the limit for all of them is not.
-            limits = -math.inf, math.log(self.hypotheses.level * max(len(self.kept) + len(free), 1))
-            tests = [self._judged(self.test(edge, limits=limits)) for edge in free]
+            most = math.log(self.hypotheses.level * max(len(self.kept) + len(free), 1))
+            asked = [edge for edge in free if edge not in self._waiting]
+            tests = [self._judged(self.test(edge, limits=(-math.inf, most))) for edge in asked]
+            self._waiting.update(test.edge for test in tests if self.hypotheses.weighted(test) > most)
             tests.sort(key=self.hypotheses.weighted)
             limit = self.hypotheses.limit(tests, len(self.kept))
             seen: set[str] = set()
@@ -285,14 +294,20 @@ class StepwiseSearch(ABC):
             self.kept += added
 
     def shrink(self) -> None:
-        """Remove sets that are not confirmed beside the others, the weakest first, of every variable one at a time."""
-        least = math.log(self.hypotheses.level)  # what is below it is confirmed, whatever else is
+        """Remove sets that are not confirmed beside the others, the weakest first, of every variable one at a time.
+
+        What is confirmed, whatever else is, waits until no other one is removed.
+        """
+        least, certain = math.log(self.hypotheses.level), set[Edge]()
         while True:
-            tests = [self._judged(self.test(edge, limits=(least, math.inf))) for edge in self.kept]
-            self._limit = self.hypotheses.limit(tests)
+            asked = [edge for edge in self.kept if edge not in certain]
+            tests = [self._judged(self.test(edge, limits=(least, math.inf))) for edge in asked]
+            self._limit = self.hypotheses.limit(tests, len(certain))
             weak = [test for test in tests if self.hypotheses.weighted(test) > self._limit]
-            if not weak:
+            if not weak and not certain:
                 return
+            sure = {test.edge for test in tests if self.hypotheses.weighted(test) <= least}
+            certain = certain | sure if weak else set()
             touched: set[str] = set()
             gone: set[Edge] = set()
             for test in sorted(weak, key=lambda test: -self.hypotheses.weighted(test)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from typing import Any, Self
 
@@ -26,7 +26,16 @@ _RANK = 1e-10  # of the largest eigenvalue
 _WRITTEN = 2**17  # entries of columns in patterns that are written out: products of more wait for memory
 _DENSE, _MOST_WRITTEN = 3, 2**24  # columns of a table, and entries, whose products take less time than pairs of cells
 _PRODUCTS_OF_PAIRS = 2**20  # of columns of patterns that cost no more than sums over pairs of cells
-_PRODUCTS, _NEARLY = 50, 1e-4  # of conjugate gradients: most, and the share of what a step gains that it may miss
+_LARGE = 300  # parameters, beyond which no matrix of all of them is written
+_LARGE_RIDGED = 2_000  # with ridges that differ, where products need many
+_PRODUCTS, _NEARLY = (
+    200,
+    1e-4,
+)  # of conjugate gradients: most, and the share of what a step gains that the last one adds
+_ROUGHLY, _CLOSE = 0.1, 0.01  # that share without matrices, of steps that bring more than a nat and of others
+_SCORED, _FAR = 1e-4, 0.8  # and of scores, but of those that stay below this share of what is asked for
+_ENOUGH = 1e-2  # nats that another step would bring there
+_PROBES = 4  # signs that a trace is estimated by: of thousands of parameters they give it to a few percent
 
 
 _solve_positive: Any = get_lapack_funcs("posv", dtype=np.float64)  # without the checks of cho_factor, which take longer
@@ -52,18 +61,39 @@ class Design:
         cells: the cell that every pattern is in (P, T), of each table, counted through all tables.
         parts: tables and contrasts.
         weights: what the pattern counts there (P, T); one where there are none.
+        never: levels (P, r) without probability; None for none.
     """
 
     cells: Ints
     parts: tuple[tuple[tuple[Floats, ...], Floats], ...]
     weights: Floats | None = None
+    never: NDArray[np.bool_] | None = None
 
     def __add__(self, other: Design) -> Design:
         cells, weights = np.concatenate([self.cells, other.cells + self._ends[-1]], 1), None
         if self.weights is not None or other.weights is not None:
             both = [np.ones(one.cells.shape) if one.weights is None else one.weights for one in (self, other)]
             weights = np.concatenate(both, 1)
-        return Design(cells, self.parts + other.parts, weights)
+        return Design(cells, self.parts + other.parts, weights, self.never)
+
+    def of_seen(self, counts: Floats, is_given: NDArray[np.bool_]) -> Design:
+        """The same without levels that no row has in a cell of a table that is given, as counted (P, r).
+
+        Their estimates are infinite, so that steps towards them never end.
+        """
+        tables = [columns for given, _ in self.parts for columns in given]
+        cells = np.repeat(is_given, [len(columns) for columns in tables])[:, None]
+        return replace(self, never=self._places @ ((self._by_cell @ counts == 0) & cells).astype(np.float64) > 0)
+
+    def law(self, parameters: Floats) -> tuple[Floats, Floats]:
+        """Probabilities of levels (P, r), and the logarithms of the sums that divide them (P,)."""
+        eta = self.scores(parameters)
+        if self.never is not None:
+            eta[self.never] = -math.inf
+        most = reduce(np.maximum, eta.T)[:, None]
+        parts = np.exp(eta - most)
+        sums = _by_pattern(parts)
+        return parts / sums, (np.log(sums) + most)[:, 0]
 
     @cached_property
     def _ends(self) -> Ints:
@@ -117,6 +147,11 @@ class Design:
     def __len__(self) -> int:
         return sum(f * c for f, c in self._shapes)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether there are so many parameters that no matrix of all of them is written."""
+        return len(self) > _LARGE
+
     def _columns(self, by_cell: Floats) -> Floats:
         """Sums over cells, the first axis, times the columns of their tables."""
         tables = [columns for tables, _ in self.parts for columns in tables]
@@ -147,6 +182,18 @@ class Design:
         moves = probs * self.scores(parameters)
         moves -= probs * _by_pattern(moves)
         return self.totals(totals[:, None] * moves)
+
+    def diagonal(self, totals: Floats, probs: Floats) -> Floats:
+        """That of the information (q,), where no pattern has a weight."""
+        sums, ends = list[Floats](), iter(self._ends)
+        for tables, contrasts in self.parts:
+            spread = totals[:, None] * (probs @ contrasts**2 - (probs @ contrasts) ** 2)
+            by_cell = self._by_cell @ spread
+            sums += [
+                ((columns**2).T @ by_cell[at : at + len(columns)]).ravel()
+                for columns, at in zip(tables, ends, strict=False)
+            ]
+        return np.concatenate(sums)
 
     def totals(self, weights: Floats) -> Floats:
         """Sums of the statistics (q,) over cells with weights (P, r)."""
@@ -218,9 +265,11 @@ class Maximum:
     known: tuple[Floats, Floats] | None = None  # the eigenvalues and eigenvectors, where they were found before
 
     @classmethod
-    def of(cls, design: Design, counts: Floats, parameters: Floats, value: float, eigen: tuple[Floats, Floats]) -> Self:
+    def of(
+        cls, design: Design, counts: Floats, parameters: Floats, value: float, eigen: tuple[Floats, Floats] | None
+    ) -> Self:
         """A fit that was found before, with the same statistics for patterns that may be divided further."""
-        return cls(design, counts, parameters, _law(design.scores(parameters))[0], value, value, eigen)
+        return cls(design, counts, parameters, design.law(parameters)[0], value, value, eigen)
 
     @cached_property
     def eigen(self) -> tuple[Floats, Floats]:
@@ -269,6 +318,20 @@ class Maximum:
         ratio = others + math.log(max(float(image[-1] - shared @ np.linalg.solve(with_it, shared)), 1e-300))
         return value - self.value, float(parameters[-1]), math.exp(min(ratio, 1400.0) / 2)
 
+    def score_by_products(self, added: Design, ridge: Floats, least: float) -> float:
+        """The score test of further statistics as conjugate gradients approach it from below.
+
+        It is rough where it stays far below ``least``.
+        """
+        design, totals, score = self.design + added, self.counts.sum(1), 0.0
+        slope = design.totals(self.counts - totals[:, None] * self.probs)
+        slope[: len(self.parameters)] -= ridge[: len(self.parameters)] * self.parameters
+        for nearly in (_CLOSE, _SCORED):
+            score = float(slope @ _solved_by_products(design, totals, self.probs, ridge, slope, (nearly, nearly)))
+            if score < _FAR * least:
+                break
+        return score
+
     def score_statistic(self, added: Design, both: Floats) -> float:
         """The score test of further statistics: chi-square of as many degrees of freedom in the limit.
 
@@ -294,10 +357,18 @@ def maximised(
 ) -> Maximum:
     """The parameters of highest likelihood less half the ridge (of all, or of each) times their squares.
 
-    ``curvature`` is the information at the start, where it is known; a value of ``until`` is enough.
+    ``curvature`` is the information at the start, where it is known; a value of ``until`` is enough. Of more than
+    300 parameters steps are found by products with the information alone.
     """
     totals, seen = counts.sum(1), design.totals(counts)
     start = np.zeros(len(design)) if start is None else start
+    if len(design) > (_LARGE if np.ndim(ridge) == 0 else _LARGE_RIDGED):
+
+        def rough_step(slope: Floats, probs: Floats) -> Floats:
+            return _solved_by_products(design, totals, probs, ridge, slope, (_ROUGHLY, _CLOSE))
+
+        solution, probs, value = _climbed(design, totals, seen, ridge, start, rough_step, until, _ENOUGH)
+        return Maximum(design, counts, solution, probs, value + float(solution @ (ridge * solution)) / 2, value)
     known = [] if curvature is None else [curvature.copy()]
 
     def step(slope: Floats, probs: Floats) -> Floats:
@@ -312,6 +383,16 @@ def maximised(
     return Maximum(design, counts, solution, probs, value + float(solution @ (ridge * solution)) / 2, value)
 
 
+def _solved_by_products(
+    design: Design, totals: Floats, probs: Floats, ridge: float | Floats, slope: Floats, nearly: tuple[float, float]
+) -> Floats:
+    """The step of a slope by conjugate gradients, to shares of what it brings that differ below and above a nat."""
+    diagonal = design.diagonal(totals, probs) + ridge + _FLAT
+    return _conjugate_gradients(
+        lambda move: design.image(totals, probs, move) + ridge * move, lambda rest: rest / diagonal, slope, nearly
+    )
+
+
 def _solved(curvature: Floats, slope: Floats) -> Floats:
     """The step of a slope by a symmetric matrix (q, q), also where rounding left it not positive."""
     _, step, status = _solve_positive(curvature.T, slope)
@@ -319,22 +400,35 @@ def _solved(curvature: Floats, slope: Floats) -> Floats:
 
 
 def evidence_strength(
-    design: Design, counts: Floats, is_random: NDArray[np.bool_], ridge: float
+    design: Design, counts: Floats, is_random: NDArray[np.bool_], ridge: float, start: Floats | None = None
 ) -> tuple[float, Floats]:
     """The ridge of some parameters that their evidence chooses, beside a given one of the others, and the last fit.
 
     Steps of MacKay: the number of parameters that the rows determine over the squared length of all.
     """
-    totals, strength, solution = counts.sum(1), _FIRST, None
+    totals, strength, solution = counts.sum(1), _FIRST, start
     for _ in range(_EVIDENCE_STEPS):
         ridges = np.where(is_random, strength, ridge)
         fit = maximised(design, counts, ridges, solution)
         solution = fit.parameters
-        curvature = design.information(totals, fit.probs) + np.diag(ridges)
-        determined = is_random.sum() - strength * np.linalg.inv(curvature).diagonal()[is_random].sum()
+        if len(design) > _LARGE_RIDGED:
+            free = _trace_of_inverse(design, totals, fit.probs, ridges, is_random)
+        else:
+            curvature = design.information(totals, fit.probs) + np.diag(ridges)
+            free = np.linalg.inv(curvature).diagonal()[is_random].sum()
+        determined = is_random.sum() - strength * free
         strength = float(np.clip(determined / max(float((solution[is_random] ** 2).sum()), 1e-300), *_STRENGTHS))
     assert solution is not None
     return strength, solution
+
+
+def _trace_of_inverse(
+    design: Design, totals: Floats, probs: Floats, ridges: Floats, is_random: NDArray[np.bool_]
+) -> float:
+    """The trace of some rows of the inverse of the information with ridges, as Hutchinson estimates it."""
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (_PROBES, len(design))) * is_random
+    solved = [_solved_by_products(design, totals, probs, ridges, one, (_CLOSE, _CLOSE)) for one in signs]
+    return float(np.mean([one @ solution for one, solution in zip(signs, solved, strict=True)]))
 
 
 def _climbed(
@@ -345,17 +439,19 @@ def _climbed(
     start: Floats,
     newton: Callable[[Floats, Floats], Floats],
     until: float = math.inf,
+    enough: float = _DONE,
 ) -> tuple[Floats, Floats, float]:
     """Parameters, probabilities and the objective there, by steps, halved or doubled where that is better.
 
-    ``newton`` makes a step of a slope and probabilities; an objective of ``until`` is enough.
+    ``newton`` makes a step of a slope and probabilities; an objective of ``until`` is enough, and so is where another
+    step brings less than ``enough``.
     """
 
     def objective(parameters: Floats, log_sums: Floats) -> float:
         return float(parameters @ (seen - ridge * parameters / 2) - totals @ log_sums)
 
     solution = start
-    probs, log_sums = _law(design.scores(solution))
+    probs, log_sums = design.law(solution)
     value = objective(solution, log_sums)
     for _ in range(_STEPS):
         check_time()
@@ -366,7 +462,7 @@ def _climbed(
             break
         for _ in range(_HALVINGS):
             trial = solution + step
-            law, log_sums = _law(design.scores(trial))
+            law, log_sums = design.law(trial)
             new = objective(trial, log_sums)
             if new >= value:
                 break
@@ -374,32 +470,42 @@ def _climbed(
         else:
             break
         # Infinite estimates are as many steps away as their information has powers of e: longer ones get there.
-        for _ in range(_DOUBLINGS if new - value > _CURVED * max(gain, _DONE) else 0):
+        for _ in range(_DOUBLINGS if new - value > _CURVED * max(gain, enough) else 0):
             step = 2 * step
-            further, log_sums = _law(design.scores(solution + step))
+            further, log_sums = design.law(solution + step)
             newer = objective(solution + step, log_sums)
             if newer <= new:
                 break
             trial, law, new = solution + step, further, newer
         rise, value, solution, probs = new - value, new, trial, law
-        if gain < _DONE or rise < _DONE or value >= until:
+        if gain < enough or rise < enough or value >= until:
             break
     return solution, probs, value
 
 
 def _conjugate_gradients(
-    curved: Callable[[Floats], Floats], divided: Callable[[Floats], Floats], slope: Floats
+    curved: Callable[[Floats], Floats],
+    divided: Callable[[Floats], Floats],
+    slope: Floats,
+    nearly: tuple[float, float] = (_NEARLY, _NEARLY),
 ) -> Floats:
-    """The step of a slope by products with the curvature, preconditioned; nearly exact."""
-    residual, move, direction = slope, np.zeros_like(slope), divided(slope)
+    """The step of a slope by products with the curvature, preconditioned.
+
+    It ends where the last product brings no more than a share of what all have, the first of ``nearly`` where that is
+    above a nat.
+    """
+    residual, move, direction, gain = slope, np.zeros_like(slope), divided(slope), 0.0
     inner = float(residual @ direction)
-    least = _NEARLY * inner
     for _ in range(_PRODUCTS):
         image = curved(direction)
         size = float(direction @ image)
-        if not inner > least or not size > _RANK * inner:
+        if not size > _RANK * inner:
             break
         move, residual = move + (inner / size) * direction, residual - (inner / size) * image
+        rise = inner**2 / size / 2
+        gain += rise
+        if rise < nearly[gain < 1] * gain:
+            break
         again = divided(residual)
         before, inner = inner, float(residual @ again)
         direction = again + (inner / before) * direction
@@ -414,14 +520,6 @@ def _most_gain(target: float, expected: float, spread: float) -> float:
     """
     poisson = (target * math.log(target / expected) - target + expected) * expected / spread if expected > 0 else 0.0
     return 2 * max(poisson, (target - expected) ** 2 / (2 * spread))
-
-
-def _law(eta: Floats) -> tuple[Floats, Floats]:
-    """Probabilities of levels, and the logarithms of the sums that divide them."""
-    most = reduce(np.maximum, eta.T)[:, None]
-    parts = np.exp(eta - most)
-    sums = _by_pattern(parts)
-    return parts / sums, (np.log(sums) + most)[:, 0]
 
 
 def _by_pattern(values: Floats) -> Floats:

@@ -23,6 +23,7 @@ from .conditional_fits import Design, Maximum, evidence_strength, level_contrast
 
 Floats = NDArray[np.float64]
 Ints = NDArray[Any]
+Term = tuple[str, ...]
 _LEAST_EXPECTED = 1.0  # rows in a cell of the chi-square tests, of which the more careful one counts
 _CELLS_TRIED = 3  # of the most extreme ones, whose tails are computed
 _MOST, _SMALL = 0.5, 1e-3  # ridges of tests of subsets of what is kept: of the larger sets at most, and of all else
@@ -30,6 +31,8 @@ _RIDGE = 0.5  # of both fits whose predictions are compared
 _CERTAIN = 1e-100  # variance of a number of rows that nothing moves
 _STEP = 0.5  # half of the distance of whole numbers
 _MOST_FITS = 64  # of nuisance alone that are kept
+_MOST_LAWS = 4  # of a response with a ridge
+_PLAIN = math.log(0.5)  # a score test of many parameters above it is taken at its word
 _WHOLE = Asked()
 
 
@@ -63,10 +66,9 @@ class _Patterns:
 class _Fit(NamedTuple):
     """What is kept of a fit of nuisance alone."""
 
-    terms: list[tuple[str, ...]]
-    parameters: Floats
+    parameters: dict[Term, Floats]
     value: float
-    eigen: tuple[Floats, Floats]
+    eigen: tuple[Floats, Floats] | None  # of laws of few parameters
 
 
 class EdgeTester:
@@ -128,6 +130,9 @@ class EdgeTester:
         }
 
         self._fits: dict[tuple[str, frozenset[frozenset[str]]], _Fit] = {}
+        self._laws: dict[tuple[str, float], dict[frozenset[frozenset[str]], dict[Term, Floats]]] = {}
+        self._ridged: dict[str, dict[Term, Floats]] = {}  # of the last test beside a superset, of every response
+        self._strengths: dict[tuple[str, frozenset[frozenset[str]]], float] = {}
 
     @property
     def num_distinct(self) -> int:
@@ -174,6 +179,8 @@ class EdgeTester:
             return self._test_inside(edge, patterns, pooled, nuisance, asked)
         # The set as a whole with its rare levels pooled, and its most extreme cells where they could say more.
         null = self._without(patterns, nuisance)
+        if null.design.is_large:
+            return self._pooled_test(edge, patterns, pooled, null, asked)
         each = asked if pooled is None else asked._replace(low=asked.low - math.log(2), high=asked.high - math.log(2))
         tests = [] if pooled is None else [self._pooled_test(edge, patterns, pooled, null, each)]
         if tests and tests[0].log_p_value <= each.low:
@@ -217,15 +224,29 @@ class EdgeTester:
         others = list(others)
         response = self.response(edge, others)
         nuisance, rest, names = _conditional(response, edge, others)
-        train, judges = (part._patterns(response, names) for part in (self, judging))
-        logs: list[Floats] = []
+        judges, logs = judging._patterns(response, names), list[Floats]()
         for terms in ([*nuisance, rest], nuisance):
-            fit = maximised(self._design(train, terms), train.counts, ridge=_RIDGE)
-            logs.append(log_softmax(self._design(judges, terms).scores(fit.parameters), 1))
+            parameters = self._held_back(response, terms, _RIDGE)
+            design = self._design(judges, list(parameters))
+            logs.append(log_softmax(design.scores(np.concatenate([*parameters.values()])), 1))
         change, counts = logs[0] - logs[1], judges.counts
         total = counts.sum()
         gain = float((counts * change).sum() / total)
         return gain, math.sqrt(float((counts * (change - gain) ** 2).sum()) / total / total)
+
+    def _held_back(self, response: str, terms: Sequence[Term], ridge: float) -> dict[Term, Floats]:
+        """The parameters of a law with a ridge, which serves for many sets; it starts from the last one."""
+        laws = self._laws.setdefault((response, ridge), {})
+        key = frozenset(map(frozenset, terms))
+        if key not in laws:
+            patterns = self._patterns(response, tuple(dict.fromkeys(itertools.chain(*terms))))
+            start = self._placed(next(reversed(laws.values()), {}), response, terms)
+            design = self._design(patterns, terms) if ridge >= _RIDGE else self._seen_design(patterns, terms)
+            fit = maximised(design, patterns.counts, ridge, start)
+            if len(laws) >= _MOST_LAWS:
+                del laws[next(iter(laws))]
+            laws[key] = self._by_term(fit, response, terms)
+        return laws[key]
 
     def _patterns(self, response: str, names: Sequence[str]) -> _Patterns:
         places = [self._places[name] for name in names]
@@ -246,7 +267,7 @@ class EdgeTester:
             counts = counts[occupied]
         return _Patterns(response, tuple(names), codes, counts)
 
-    def _without(self, patterns: _Patterns, nuisance: Sequence[tuple[str, ...]]) -> Maximum:
+    def _without(self, patterns: _Patterns, nuisance: Sequence[Term]) -> Maximum:
         """The fit of the nuisance alone, which depends on its variables alone and serves for many sets."""
         key = patterns.response, frozenset(map(frozenset, nuisance))
         if key not in self._fits:
@@ -254,27 +275,40 @@ class EdgeTester:
             start = self._start(patterns.response, nuisance)
             if len(self._fits) >= _MOST_FITS:
                 del self._fits[next(iter(self._fits))]
-            fit = maximised(self._design(coarse, nuisance), coarse.counts, start=start)
-            self._fits[key] = _Fit(list(nuisance), fit.parameters, fit.value, fit.eigen)
+            fit = maximised(self._seen_design(coarse, nuisance), coarse.counts, start=start)
+            eigen = None if fit.design.is_large else fit.eigen
+            self._fits[key] = _Fit(self._by_term(fit, patterns.response, nuisance), fit.value, eigen)
         fitted = self._fits[key] = self._fits.pop(key)
-        design = self._design(patterns, fitted.terms)
-        return Maximum.of(design, patterns.counts, fitted.parameters, fitted.value, fitted.eigen)
+        design, parameters = self._seen_design(patterns, list(fitted.parameters)), [*fitted.parameters.values()]
+        return Maximum.of(design, patterns.counts, np.concatenate(parameters), fitted.value, fitted.eigen)
 
-    def _start(self, response: str, nuisance: Sequence[tuple[str, ...]]) -> Floats:
+    def _by_term(self, fit: Maximum, response: str, terms: Sequence[Term]) -> dict[Term, Floats]:
+        """The parameters of every term."""
+        ends = np.cumsum([self.num_parameters((*term, response)) for term in terms])
+        return dict(zip(terms, np.split(fit.parameters, ends[:-1]), strict=True))
+
+    def _start(self, response: str, nuisance: Sequence[Term]) -> Floats:
         """The parameters of the fit of most of some terms; what is infinite there is so beside more terms."""
         wanted = set(map(frozenset, nuisance))
-        fits = [fit for (name, terms), fit in self._fits.items() if name == response and terms < wanted]
-        values: dict[tuple[str, ...], Floats] = {}
-        if fits:
-            fit = max(fits, key=lambda one: len(one.parameters))
-            ends = np.cumsum([self.num_parameters((*term, response)) for term in fit.terms])
-            values = dict(zip(fit.terms, np.split(fit.parameters, ends[:-1]), strict=True))
-        return np.concatenate([values.get(term, np.zeros(self.num_parameters((*term, response)))) for term in nuisance])
+        fits = [fit.parameters for (name, terms), fit in self._fits.items() if name == response and terms < wanted]
+        most = max(fits, key=lambda parameters: sum(map(len, parameters.values()))) if fits else {}
+        return self._placed(most, response, nuisance)
 
-    def _design(self, patterns: _Patterns, terms: Iterable[tuple[str, ...]]) -> Design:
+    def _placed(self, parameters: Mapping[Term, Floats], response: str, terms: Sequence[Term]) -> Floats:
+        """Parameters of terms as one vector, with zeros where there are none."""
+        sizes = [self.num_parameters((*term, response)) for term in terms]
+        return np.concatenate([parameters.get(term, np.zeros(n)) for term, n in zip(terms, sizes, strict=True)])
+
+    def _design(self, patterns: _Patterns, terms: Iterable[Term]) -> Design:
         """Statistics of the tables that contain the response, each given by its other variables."""
         tables = [{name: level_contrasts(self.cardinalities[name]) for name in term} for term in terms]
         return patterns.design(tables, level_contrasts(self.cardinalities[patterns.response]))
+
+    def _seen_design(self, patterns: _Patterns, terms: Sequence[Term]) -> Design:
+        """The same without levels that no row has in a cell of a table all of whose subsets are there."""
+        known = set(map(frozenset, terms))
+        is_given = [all(known.issuperset({frozenset(t) - {name}}) for name in t) for t in terms]
+        return self._design(patterns, terms).of_seen(patterns.counts, np.array(is_given))
 
     def pooled(self, edge: Edge) -> dict[str, Ints] | None:
         """Groups of the levels, the rare ones in one; None where one group is left, or a set has one parameter.
@@ -309,45 +343,73 @@ class EdgeTester:
         edge: Edge,
         patterns: _Patterns,
         pooled: dict[str, Ints],
-        nuisance: Sequence[tuple[str, ...]],
+        nuisance: Sequence[Term],
         asked: Asked,
     ) -> EdgeTest:
         """The likelihood-ratio test of a set inside larger ones that are kept, whose parameters a ridge holds back."""
         rest, response = set(edge) - {patterns.response}, patterns.response
-        design, added = self._design(patterns, nuisance), self._added(edge, patterns, pooled)
-        both = design + added
-        is_larger = np.zeros(len(both), dtype=bool)
-        sizes = [self.num_parameters((*term, response)) for term in nuisance]
-        is_larger[: sum(sizes)] = np.repeat([rest < set(term) for term in nuisance], sizes)
-        strength, start = evidence_strength(both, patterns.counts, is_larger, _SMALL)
-        ridge = np.where(is_larger, min(_MOST, strength / 2), _SMALL)
-        null = maximised(design, patterns.counts, ridge[: len(design)], start[: len(design)])
+        design, added = self._seen_design(patterns, nuisance), self._added(edge, patterns, pooled)
+        both, sizes = design + added, [self.num_parameters((*term, response)) for term in nuisance]
+        num = len(design)
+
+        def of_terms(are_meant: Iterable[bool]) -> NDArray[np.bool_]:
+            return np.concatenate([np.repeat(np.fromiter(are_meant, np.bool_), sizes), np.zeros(len(added), np.bool_)])
+
+        is_larger = of_terms(rest < set(term) for term in nuisance)
+        start = np.concatenate([self._placed(self._ridged.get(response, {}), response, nuisance), np.zeros(len(added))])
+        # Of many parameters one strength serves for all sets of the response, of all sets that are larger.
+        wide = [frozenset(term) for term in nuisance if len(term) > len(rest)]
+        key = response, frozenset(wide) if both.is_large else frozenset()
+        if not both.is_large or key not in self._strengths:
+            are_random = of_terms(len(term) > len(rest) for term in nuisance) if both.is_large else is_larger
+            self._strengths[key], start = evidence_strength(both, patterns.counts, are_random, _SMALL, start)
+        ridge = np.where(is_larger, min(_MOST, self._strengths[key] / 2), _SMALL)
+        null = maximised(design, patterns.counts, ridge[:num], start[:num])
+        self._ridged[response] = self._by_term(null, response, nuisance)
+        if both.is_large:
+            by_score = self._by_score(edge, null, added, ridge, asked)
+            if by_score.log_p_value > min(asked.high, _PLAIN):
+                return by_score
+        begin = np.concatenate([null.parameters, start[num:]])
         until = null.penalised + max(_least_rise(len(added), asked.low), asked.least_gain)
-        whole = maximised(both, patterns.counts, ridge, start, until=until)
+        whole = maximised(both, patterns.counts, ridge, begin, until=until)
         gain = max(0.0, whole.penalised - null.penalised)
         return by_chi_square(edge, gain, 2 * gain, len(added))
+
+    def _by_score(self, edge: Edge, null: Maximum, added: Design, ridge: Floats, asked: Asked) -> EdgeTest:
+        """The score test of a set beside many parameters, which is rough where its p-value is far above those asked."""
+        least = float(chdtri(len(added), math.exp(min(asked.high, 0.0))))
+        score = null.score_by_products(added, ridge, least)
+        return by_chi_square(edge, score / 2, score, len(added))
 
     def _pooled_test(
         self,
         edge: Edge,
         patterns: _Patterns,
-        pooled: dict[str, Ints],
+        pooled: dict[str, Ints] | None,
         null: Maximum,
         asked: Asked,
     ) -> EdgeTest:
         """The likelihood-ratio or score test of a set with its rare levels pooled, whichever has the larger p-value."""
-        added = self._added(edge, patterns, pooled)
+        if pooled is None and self.num_parameters(edge) > 1:
+            return EdgeTest(edge, 0.0, 0.0, "chi-square")  # one group of levels is left
+        rest = [name for name in edge if name != patterns.response]
+        added = self._design(patterns, [tuple(rest)]) if pooled is None else self._added(edge, patterns, pooled)
         start, design = np.concatenate([null.parameters, np.zeros(len(added))]), null.design + added
-        information = design.information(patterns.counts.sum(1), null.probs)
-        score = null.score_statistic(added, information)
-        by_score = by_chi_square(edge, 0.0, score, len(added))
-        if by_score.log_p_value > asked.high:
+        information, high = None, asked.high
+        if null.design.is_large:
+            by_score, high = self._by_score(edge, null, added, np.zeros(len(start)), asked), min(high, _PLAIN)
+        else:
+            information = design.information(patterns.counts.sum(1), null.probs)
+            score = null.score_statistic(added, information)
+            by_score = by_chi_square(edge, score / 2, score, len(added))
+        if by_score.log_p_value > high:
             return by_score
         # More than the score says, and more than is asked for, does not count.
-        until = null.value + max(min(_least_rise(len(added), asked.low), score / 2), asked.least_gain)
+        until = null.value + max(min(_least_rise(len(added), asked.low), by_score.gain), asked.least_gain)
         whole = maximised(design, patterns.counts, start=start, curvature=information, until=until)
         gain = max(0.0, whole.value - null.value)
-        return by_chi_square(edge, gain, min(2 * gain, score), len(added))
+        return by_chi_square(edge, gain, 2 * min(gain, by_score.gain), len(added))
 
 
 def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
@@ -377,7 +439,7 @@ def chi_square_log_tail(value: Floats, df: int) -> Floats:
     return np.where(np.isfinite(near), near, far)
 
 
-def conditional_terms(response: str, edge: Edge, others: Iterable[Edge]) -> list[tuple[str, ...]]:
+def conditional_terms(response: str, edge: Edge, others: Iterable[Edge]) -> list[Term]:
     """Nuisance of a test: tables with the response, of the others and of subsets, each by its other variables."""
     rest = [name for name in edge if name != response]
     parts = [part for size in range(len(rest)) for part in itertools.combinations(rest, size)]
@@ -389,9 +451,7 @@ def conditional_terms(response: str, edge: Edge, others: Iterable[Edge]) -> list
     return list(terms.values())
 
 
-def _conditional(
-    response: str, edge: Edge, others: Iterable[Edge]
-) -> tuple[list[tuple[str, ...]], tuple[str, ...], tuple[str, ...]]:
+def _conditional(response: str, edge: Edge, others: Iterable[Edge]) -> tuple[list[Term], tuple[str, ...], Term]:
     """The nuisance, the set without the response, and all variables that the response depends on, those first."""
     nuisance = conditional_terms(response, edge, others)
     rest = tuple(name for name in edge if name != response)

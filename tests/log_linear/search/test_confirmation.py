@@ -4,18 +4,20 @@ import itertools
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import ndtr
-from scipy.stats import binom, hypergeom
+from scipy.stats import binom, chi2_contingency, hypergeom
 
 from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
 from pyro_hoim.log_linear.search import conditional_fits
 from pyro_hoim.log_linear.search.conditional_fits import Design, evidence_strength, level_contrasts
 from pyro_hoim.log_linear.search.confirmation import lone_pairs
+from pyro_hoim.log_linear.search.edge_tests import conditional_terms
 from pyro_hoim.results.confirmation import Asked, Hypotheses, StepwiseSearch
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
@@ -372,6 +374,10 @@ def test_information_of_products_is_that_of_statistics_written_out(monkeypatch, 
     expected = second - np.einsum("p,pq,ps->qs", totals, mean, mean)
     np.testing.assert_allclose(design.information(totals, probs), expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(design.image(totals, probs, parameters), expected @ parameters, rtol=1e-10, atol=1e-12)
+    # The diagonal is asked for where no pattern has a weight.
+    bare = replace(design, weights=None)
+    expected = bare.information(totals, probs).diagonal()
+    np.testing.assert_allclose(bare.diagonal(totals, probs), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("least", [1.0, -1e-3])
@@ -384,6 +390,72 @@ def test_steps_by_a_curvature_that_rounding_left_not_positive(least):
     step = conditional_fits._solved(curvature, slope)
     np.testing.assert_allclose(step, (axes / values) @ (axes.T @ slope), rtol=1e-10)
     np.testing.assert_array_equal(curvature, before)
+
+
+def linked(num, seed):
+    """Rows of a chain of columns of 3 to 5 levels, of which one copies another in most rows."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, (3, 4, 5, 3), (num, 4))
+    codes[:, 1] = np.where(rng.random(num) < 0.3, codes[:, 0], codes[:, 1])
+    codes[:, 2] = np.where(rng.random(num) < 0.9, codes[:, 1], codes[:, 2])
+    return rows_of(codes)
+
+
+@pytest.mark.parametrize("others", [[], ["ab", "bc", "ad"], ["abd"], ["bcd", "bd", "cd", "bc"]], ids=str)
+def test_tests_of_laws_of_many_parameters_are_those_of_few(others, monkeypatch):
+    """Products with the information in place of matrices: the pooled test, beside a superset, and held-out gains."""
+    answers = []
+    for large in (10**6, 0):
+        monkeypatch.setattr(conditional_fits, "_LARGE", large)
+        monkeypatch.setattr(conditional_fits, "_LARGE_RIDGED", large)
+        tester, judging = EdgeTester(linked(600, 0)), EdgeTester(linked(300, 1))
+        beside = [tuple(other) for other in others]
+        for edge in (("a", "b"), ("a", "c"), ("a", "b", "c"), ("b", "d")):
+            patterns = tester._patterns("a" if "a" in edge else "b", ("a", "b", "c", "d"))
+            terms = conditional_terms(patterns.response, edge, beside)
+            null = tester._without(patterns, terms)
+            test = tester._pooled_test(edge, patterns, tester.pooled(edge), null, Asked())
+            inside = tester.test(edge, [*beside, ("a", "b", "c", "d")], patterns.response)
+            gains = tester.held_out(edge, beside, judging)
+            answers.append([test.log_p_value, test.gain, inside.log_p_value, inside.gain, *gains])
+    few, many = np.split(np.array(answers), 2)
+    assert (few != many).any(0).all() and few[:, 0].min() < -9  # control: ways differ, and something is there
+    error, of_few = np.abs(many - few)[:, [0, 2]], few[:, [0, 2]]
+    assert (error < np.where(of_few > -0.8, 0.1, 0.03 - 0.01 * of_few)).all()  # above 0.5 the score is taken at its word
+    np.testing.assert_allclose(many[:, [1, 3]], few[:, [1, 3]], rtol=0.05, atol=0.03)
+    assert (abs(many[:, 4:] - few[:, 4:]) < 0.03 * few[:, [5]]).all()  # far below the error of a gain
+
+
+def test_beside_many_parameters_cells_are_not_tested(monkeypatch):
+    monkeypatch.setattr(conditional_fits, "_LARGE", 0)
+    monkeypatch.setattr(EdgeTester, "_extreme_cells", None)
+    codes = np.random.default_rng(0).integers(0, 2, (400, 3))
+    codes[:, 1] = np.where(np.random.default_rng(1).random(400) < 0.3, codes[:, 0], codes[:, 1])
+    tester = EdgeTester(rows_of(codes))
+    table = tester.tables([("a", "b")])[0]
+    expected = chi2_contingency(table, correction=False, lambda_="log-likelihood").statistic / 2
+    test = tester.test(("a", "b"), [("b", "c"), ("a", "c")])
+    assert test.method == "chi-square" and test.gain == pytest.approx(expected, abs=2.0)
+    rare = rows_of(np.concatenate([np.zeros((400, 2), int), np.eye(3, dtype=int)[:, :2] * 2]))
+    assert EdgeTester(rare).pooled(("a", "b")) is None
+    assert EdgeTester(rare).test(("a", "b"), []).log_p_value == 0.0  # one group of levels is left
+
+
+def test_levels_that_a_table_given_never_has_leave_the_law():
+    """The limit of a fit of all levels, which goes on by ever longer steps; not where only part of a table is given."""
+    codes = np.random.default_rng(0).integers(0, 3, (90, 3))
+    codes = codes[(codes[:, 0] != 2) | (codes[:, 1] == 0)]
+    tester = EdgeTester(rows_of(codes))
+    patterns = tester._patterns("a", ("b", "c"))
+    whole, part = [(), ("b",), ("c",), ("b", "c")], [(), ("c",), ("b", "c")]
+    design = tester._seen_design(patterns, whole)
+    never = patterns.counts == 0  # every pattern is a cell of the whole table
+    np.testing.assert_array_equal(design.never, never)
+    fit = conditional_fits.maximised(design, patterns.counts)
+    np.testing.assert_allclose(fit.probs, patterns.counts / patterns.counts.sum(1, keepdims=True), atol=1e-3)
+    limit = conditional_fits.maximised(tester._design(patterns, whole), patterns.counts)
+    assert limit.value < fit.value < limit.value + 1e-3
+    assert tester._seen_design(patterns, part).never.sum() < never.sum()
 
 
 def test_a_fit_without_the_set_serves_for_other_sets_of_its_variable():
@@ -435,16 +507,14 @@ def test_steps_end_with_every_set_tested_beside_what_is_kept(number):
     hypotheses = Hypotheses(names, 3, None, 0.1)
     pool = [edge for size in (2, 3) for edge in itertools.combinations(names, size)]
     search = DrawnSearch(hypotheses, 2.0, [])
-    for _ in range(3):
-        search.grow(pool)
-        free = [search.test(edge) for edge in pool if edge not in search.kept and search._times[edge] < 3]
-        free = [test for test in free if test.gain >= 2.0]
-        limit = hypotheses.limit(free, len(search.kept))
-        assert all(hypotheses.weighted(test) > limit for test in free)
-        search.shrink()
-        tests = [search.test(edge) for edge in search.kept]
-        limit = hypotheses.limit(tests)
-        assert all(hypotheses.weighted(test) <= limit and test.gain >= 2.0 for test in tests)
+    search.settle(pool)
+    free = [search.test(edge) for edge in pool if edge not in search.kept and search._times[edge] < 3]
+    free = [test for test in free if test.gain >= 2.0]
+    limit = hypotheses.limit(free, len(search.kept))
+    assert all(hypotheses.weighted(test) > limit for test in free)
+    tests = [search.test(edge) for edge in search.kept]
+    limit = hypotheses.limit(tests)
+    assert all(hypotheses.weighted(test) <= limit and test.gain >= 2.0 for test in tests)
     assert search.kept
 
 
