@@ -27,7 +27,7 @@ _WRITTEN = 2**17  # entries of columns in patterns that are written out: product
 _DENSE, _MOST_WRITTEN = 3, 2**24  # columns of a table, and entries, whose products take less time than pairs of cells
 _PRODUCTS_OF_PAIRS = 2**20  # of columns of patterns that cost no more than sums over pairs of cells
 _LARGE = 300  # parameters, beyond which no matrix of all of them is written
-_LARGE_RIDGED = 2_000  # with ridges that differ, where products need many
+_LARGE_RIDGED = 1_000  # with ridges that differ, where products need many
 _PRODUCTS, _NEARLY = (
     200,
     1e-4,
