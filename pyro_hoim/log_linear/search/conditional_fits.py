@@ -27,7 +27,6 @@ _WRITTEN = 2**17  # entries of columns in patterns that are written out: product
 _DENSE, _MOST_WRITTEN = 3, 2**24  # columns of a table, and entries, whose products take less time than pairs of cells
 _PRODUCTS_OF_PAIRS = 2**20  # of columns of patterns that cost no more than sums over pairs of cells
 _LARGE = 300  # parameters, beyond which no matrix of all of them is written
-_LARGE_RIDGED = 1_000  # with ridges that differ, where products need many
 _PRODUCTS, _NEARLY = (
     200,
     1e-4,
@@ -35,10 +34,14 @@ _PRODUCTS, _NEARLY = (
 _ROUGHLY, _CLOSE = 0.1, 0.01  # that share without matrices, of steps that bring more than a nat and of others
 _SCORED, _FAR = 1e-4, 0.8  # and of scores, but of those that stay below this share of what is asked for
 _ENOUGH = 1e-2  # nats that another step would bring there
-_PROBES = 4  # signs that a trace is estimated by: of thousands of parameters they give it to a few percent
 
 
 _solve_positive: Any = get_lapack_funcs("posv", dtype=np.float64)  # without the checks of cho_factor, which take longer
+
+
+def is_large(num_parameters: int) -> bool:
+    """Whether no matrix of so many parameters is written."""
+    return num_parameters > _LARGE
 
 
 @lru_cache(maxsize=256)
@@ -150,7 +153,7 @@ class Design:
     @property
     def is_large(self) -> bool:
         """Whether there are so many parameters that no matrix of all of them is written."""
-        return len(self) > _LARGE
+        return is_large(len(self))
 
     def _columns(self, by_cell: Floats) -> Floats:
         """Sums over cells, the first axis, times the columns of their tables."""
@@ -318,16 +321,15 @@ class Maximum:
         ratio = others + math.log(max(float(image[-1] - shared @ np.linalg.solve(with_it, shared)), 1e-300))
         return value - self.value, float(parameters[-1]), math.exp(min(ratio, 1400.0) / 2)
 
-    def score_by_products(self, added: Design, ridge: Floats, least: float) -> float:
+    def score_by_products(self, added: Design, least: float) -> float:
         """The score test of further statistics as conjugate gradients approach it from below.
 
         It is rough where it stays far below ``least``.
         """
         design, totals, score = self.design + added, self.counts.sum(1), 0.0
         slope = design.totals(self.counts - totals[:, None] * self.probs)
-        slope[: len(self.parameters)] -= ridge[: len(self.parameters)] * self.parameters
         for nearly in (_CLOSE, _SCORED):
-            score = float(slope @ _solved_by_products(design, totals, self.probs, ridge, slope, (nearly, nearly)))
+            score = float(slope @ _solved_by_products(design, totals, self.probs, 0.0, slope, (nearly, nearly)))
             if score < _FAR * least:
                 break
         return score
@@ -362,7 +364,7 @@ def maximised(
     """
     totals, seen = counts.sum(1), design.totals(counts)
     start = np.zeros(len(design)) if start is None else start
-    if len(design) > (_LARGE if np.ndim(ridge) == 0 else _LARGE_RIDGED):
+    if design.is_large:
 
         def rough_step(slope: Floats, probs: Floats) -> Floats:
             return _solved_by_products(design, totals, probs, ridge, slope, (_ROUGHLY, _CLOSE))
@@ -400,35 +402,22 @@ def _solved(curvature: Floats, slope: Floats) -> Floats:
 
 
 def evidence_strength(
-    design: Design, counts: Floats, is_random: NDArray[np.bool_], ridge: float, start: Floats | None = None
+    design: Design, counts: Floats, is_random: NDArray[np.bool_], ridge: float
 ) -> tuple[float, Floats]:
     """The ridge of some parameters that their evidence chooses, beside a given one of the others, and the last fit.
 
     Steps of MacKay: the number of parameters that the rows determine over the squared length of all.
     """
-    totals, strength, solution = counts.sum(1), _FIRST, start
+    totals, strength, solution = counts.sum(1), _FIRST, None
     for _ in range(_EVIDENCE_STEPS):
         ridges = np.where(is_random, strength, ridge)
         fit = maximised(design, counts, ridges, solution)
         solution = fit.parameters
-        if len(design) > _LARGE_RIDGED:
-            free = _trace_of_inverse(design, totals, fit.probs, ridges, is_random)
-        else:
-            curvature = design.information(totals, fit.probs) + np.diag(ridges)
-            free = np.linalg.inv(curvature).diagonal()[is_random].sum()
-        determined = is_random.sum() - strength * free
+        curvature = design.information(totals, fit.probs) + np.diag(ridges)
+        determined = is_random.sum() - strength * np.linalg.inv(curvature).diagonal()[is_random].sum()
         strength = float(np.clip(determined / max(float((solution[is_random] ** 2).sum()), 1e-300), *_STRENGTHS))
     assert solution is not None
     return strength, solution
-
-
-def _trace_of_inverse(
-    design: Design, totals: Floats, probs: Floats, ridges: Floats, is_random: NDArray[np.bool_]
-) -> float:
-    """The trace of some rows of the inverse of the information with ridges, as Hutchinson estimates it."""
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (_PROBES, len(design))) * is_random
-    solved = [_solved_by_products(design, totals, probs, ridges, one, (_CLOSE, _CLOSE)) for one in signs]
-    return float(np.mean([one @ solution for one, solution in zip(signs, solved, strict=True)]))
 
 
 def _climbed(

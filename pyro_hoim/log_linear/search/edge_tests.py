@@ -19,7 +19,7 @@ from ...data.sources.sourced import held_rows
 from ...results.confirmation import Asked, EdgeTest, saddle_point_log_tail
 from ...structure.hypergraph import Edge
 from ..fitting.design import cell_numbers
-from .conditional_fits import Design, Maximum, evidence_strength, level_contrasts, maximised
+from .conditional_fits import Design, Maximum, evidence_strength, is_large, level_contrasts, maximised
 
 Floats = NDArray[np.float64]
 Ints = NDArray[Any]
@@ -95,6 +95,10 @@ class EdgeTester:
     imitate nearly all that S does, so they are effects of a mixed model: normal around zero, with a ridge in both fits
     of half the strength that the rows choose by the evidence, and of 0.5 at most. Both are on the careful side.
 
+    Beside more than 300 parameters of nuisance, single cells are not tested: the pooled levels decide alone, by steps
+    that need no matrix of all parameters, and where the score test says more than 0.5, that is the p-value. A set is
+    then tested beside the others without its supersets, as in an analysis of variance of type II.
+
     Args:
         rows: complete rows. Of rows beyond memory the sample that stands in for them. Weights count as Kish's effective
             number of rows, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`.
@@ -130,9 +134,7 @@ class EdgeTester:
         }
 
         self._fits: dict[tuple[str, frozenset[frozenset[str]]], _Fit] = {}
-        self._laws: dict[tuple[str, float], dict[frozenset[frozenset[str]], dict[Term, Floats]]] = {}
-        self._ridged: dict[str, dict[Term, Floats]] = {}  # of the last test beside a superset, of every response
-        self._strengths: dict[tuple[str, frozenset[frozenset[str]]], float] = {}
+        self._laws: dict[str, dict[frozenset[frozenset[str]], dict[Term, Floats]]] = {}
 
     @property
     def num_distinct(self) -> int:
@@ -172,10 +174,14 @@ class EdgeTester:
         others = list(others)
         response = response or self.response(edge, others)
         nuisance, rest, names = _conditional(response, edge, others)
+        pooled, larger = self.pooled(edge), [other for other in others if set(edge) < set(other)]
+        if pooled is not None and larger and is_large(sum(self.num_parameters((*term, response)) for term in nuisance)):
+            others = [other for other in others if other not in larger]
+            nuisance, rest, names = _conditional(response, edge, others)
+            larger = []
         patterns = self._patterns(response, names)
         cell = cell_numbers(patterns.codes, range(len(rest)), [self.cardinalities[name] for name in rest])
-        pooled = self.pooled(edge)
-        if pooled is not None and any(set(edge) < set(other) for other in others):
+        if pooled is not None and larger:
             return self._test_inside(edge, patterns, pooled, nuisance, asked)
         # The set as a whole with its rare levels pooled, and its most extreme cells where they could say more.
         null = self._without(patterns, nuisance)
@@ -226,7 +232,7 @@ class EdgeTester:
         nuisance, rest, names = _conditional(response, edge, others)
         judges, logs = judging._patterns(response, names), list[Floats]()
         for terms in ([*nuisance, rest], nuisance):
-            parameters = self._held_back(response, terms, _RIDGE)
+            parameters = self._held_back(response, terms)
             design = self._design(judges, list(parameters))
             logs.append(log_softmax(design.scores(np.concatenate([*parameters.values()])), 1))
         change, counts = logs[0] - logs[1], judges.counts
@@ -234,15 +240,14 @@ class EdgeTester:
         gain = float((counts * change).sum() / total)
         return gain, math.sqrt(float((counts * (change - gain) ** 2).sum()) / total / total)
 
-    def _held_back(self, response: str, terms: Sequence[Term], ridge: float) -> dict[Term, Floats]:
+    def _held_back(self, response: str, terms: Sequence[Term]) -> dict[Term, Floats]:
         """The parameters of a law with a ridge, which serves for many sets; it starts from the last one."""
-        laws = self._laws.setdefault((response, ridge), {})
+        laws = self._laws.setdefault(response, {})
         key = frozenset(map(frozenset, terms))
         if key not in laws:
             patterns = self._patterns(response, tuple(dict.fromkeys(itertools.chain(*terms))))
             start = self._placed(next(reversed(laws.values()), {}), response, terms)
-            design = self._design(patterns, terms) if ridge >= _RIDGE else self._seen_design(patterns, terms)
-            fit = maximised(design, patterns.counts, ridge, start)
+            fit = maximised(self._design(patterns, terms), patterns.counts, _RIDGE, start)
             if len(laws) >= _MOST_LAWS:
                 del laws[next(iter(laws))]
             laws[key] = self._by_term(fit, response, terms)
@@ -349,38 +354,17 @@ class EdgeTester:
         """The likelihood-ratio test of a set inside larger ones that are kept, whose parameters a ridge holds back."""
         rest, response = set(edge) - {patterns.response}, patterns.response
         design, added = self._seen_design(patterns, nuisance), self._added(edge, patterns, pooled)
-        both, sizes = design + added, [self.num_parameters((*term, response)) for term in nuisance]
-        num = len(design)
-
-        def of_terms(are_meant: Iterable[bool]) -> NDArray[np.bool_]:
-            return np.concatenate([np.repeat(np.fromiter(are_meant, np.bool_), sizes), np.zeros(len(added), np.bool_)])
-
-        is_larger = of_terms(rest < set(term) for term in nuisance)
-        start = np.concatenate([self._placed(self._ridged.get(response, {}), response, nuisance), np.zeros(len(added))])
-        # Of many parameters one strength serves for all sets of the response, of all sets that are larger.
-        wide = [frozenset(term) for term in nuisance if len(term) > len(rest)]
-        key = response, frozenset(wide) if both.is_large else frozenset()
-        if not both.is_large or key not in self._strengths:
-            are_random = of_terms(len(term) > len(rest) for term in nuisance) if both.is_large else is_larger
-            self._strengths[key], start = evidence_strength(both, patterns.counts, are_random, _SMALL, start)
-        ridge = np.where(is_larger, min(_MOST, self._strengths[key] / 2), _SMALL)
-        null = maximised(design, patterns.counts, ridge[:num], start[:num])
-        self._ridged[response] = self._by_term(null, response, nuisance)
-        if both.is_large:
-            by_score = self._by_score(edge, null, added, ridge, asked)
-            if by_score.log_p_value > min(asked.high, _PLAIN):
-                return by_score
-        begin = np.concatenate([null.parameters, start[num:]])
+        both = design + added
+        is_larger = np.zeros(len(both), dtype=bool)
+        sizes = [self.num_parameters((*term, response)) for term in nuisance]
+        is_larger[: sum(sizes)] = np.repeat([rest < set(term) for term in nuisance], sizes)
+        strength, start = evidence_strength(both, patterns.counts, is_larger, _SMALL)
+        ridge = np.where(is_larger, min(_MOST, strength / 2), _SMALL)
+        null = maximised(design, patterns.counts, ridge[: len(design)], start[: len(design)])
         until = null.penalised + max(_least_rise(len(added), asked.low), asked.least_gain)
-        whole = maximised(both, patterns.counts, ridge, begin, until=until)
+        whole = maximised(both, patterns.counts, ridge, start, until=until)
         gain = max(0.0, whole.penalised - null.penalised)
         return by_chi_square(edge, gain, 2 * gain, len(added))
-
-    def _by_score(self, edge: Edge, null: Maximum, added: Design, ridge: Floats, asked: Asked) -> EdgeTest:
-        """The score test of a set beside many parameters, which is rough where its p-value is far above those asked."""
-        least = float(chdtri(len(added), math.exp(min(asked.high, 0.0))))
-        score = null.score_by_products(added, ridge, least)
-        return by_chi_square(edge, score / 2, score, len(added))
 
     def _pooled_test(
         self,
@@ -398,11 +382,12 @@ class EdgeTester:
         start, design = np.concatenate([null.parameters, np.zeros(len(added))]), null.design + added
         information, high = None, asked.high
         if null.design.is_large:
-            by_score, high = self._by_score(edge, null, added, np.zeros(len(start)), asked), min(high, _PLAIN)
+            high = min(high, _PLAIN)
+            score = null.score_by_products(added, float(chdtri(len(added), math.exp(min(asked.high, 0.0)))))
         else:
             information = design.information(patterns.counts.sum(1), null.probs)
             score = null.score_statistic(added, information)
-            by_score = by_chi_square(edge, score / 2, score, len(added))
+        by_score = by_chi_square(edge, score / 2, score, len(added))
         if by_score.log_p_value > high:
             return by_score
         # More than the score says, and more than is asked for, does not count.
