@@ -27,10 +27,7 @@ _WRITTEN = 2**17  # entries of columns in patterns that are written out: product
 _DENSE, _MOST_WRITTEN = 3, 2**24  # columns of a table, and entries, whose products take less time than pairs of cells
 _PRODUCTS_OF_PAIRS = 2**20  # of columns of patterns that cost no more than sums over pairs of cells
 _LARGE = 300  # parameters, beyond which no matrix of all of them is written
-_PRODUCTS, _NEARLY = (
-    200,
-    1e-4,
-)  # of conjugate gradients: most, and the share of what a step gains that the last one adds
+_PRODUCTS, _NEARLY = 200, 1e-4  # of conjugate gradients: most, and the share of a step's gain that the last adds
 _ROUGHLY, _CLOSE = 0.1, 0.01  # that share without matrices, of steps that bring more than a nat and of others
 _SCORED, _FAR = 1e-4, 0.8  # and of scores, but of those that stay below this share of what is asked for
 _ENOUGH = 1e-2  # nats that another step would bring there
@@ -192,10 +189,8 @@ class Design:
         for tables, contrasts in self.parts:
             spread = totals[:, None] * (probs @ contrasts**2 - (probs @ contrasts) ** 2)
             by_cell = self._by_cell @ spread
-            sums += [
-                ((columns**2).T @ by_cell[at : at + len(columns)]).ravel()
-                for columns, at in zip(tables, ends, strict=False)
-            ]
+            for columns, at in zip(tables, ends, strict=False):
+                sums.append(((columns**2).T @ by_cell[at : at + len(columns)]).ravel())
         return np.concatenate(sums)
 
     def totals(self, weights: Floats) -> Floats:
@@ -491,7 +486,7 @@ def _conjugate_gradients(
         if not size > _RANK * inner:
             break
         move, residual = move + (inner / size) * direction, residual - (inner / size) * image
-        rise = inner**2 / size / 2
+        rise = inner / 2 * (inner / size)
         gain += rise
         if rise < nearly[gain < 1] * gain:
             break

@@ -311,9 +311,12 @@ class EdgeTester:
 
     def _seen_design(self, patterns: _Patterns, terms: Sequence[Term]) -> Design:
         """The same without levels that no row has in a cell of a table all of whose subsets are there."""
-        known = set(map(frozenset, terms))
-        is_given = [all(known.issuperset({frozenset(t) - {name}}) for name in t) for t in terms]
-        return self._design(patterns, terms).of_seen(patterns.counts, np.array(is_given))
+        given = set[frozenset[str]]()
+        for term in sorted(map(frozenset, terms), key=len):
+            if all(term - {name} in given for name in term):
+                given.add(term)
+        is_given = np.array([frozenset(term) in given for term in terms])
+        return self._design(patterns, terms).of_seen(patterns.counts, is_given)
 
     def pooled(self, edge: Edge) -> dict[str, Ints] | None:
         """Groups of the levels, the rare ones in one; None where one group is left, or a set has one parameter.

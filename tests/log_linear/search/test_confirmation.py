@@ -464,6 +464,9 @@ def test_levels_that_a_table_given_never_has_leave_the_law():
     limit = conditional_fits.maximised(tester._design(patterns, whole), patterns.counts)
     assert limit.value < fit.value < limit.value + 1e-3
     assert tester._seen_design(patterns, part).never.sum() < never.sum()
+    four = EdgeTester(linked(60, 0))
+    pure = [(), *itertools.combinations("bcd", 2), ("b", "c", "d")]  # pairs and a triple without single columns
+    assert not four._seen_design(four._patterns("a", ("b", "c", "d")), pure).never.any()
 
 
 def test_a_fit_without_the_set_serves_for_other_sets_of_its_variable():
