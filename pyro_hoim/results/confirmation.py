@@ -266,7 +266,7 @@ class StepwiseSearch(ABC):
     def grow(self, pool: Sequence[Edge]) -> None:
         """Add confirmed sets that are the strongest of one of their variables.
 
-        What could not be confirmed, however many others are, waits.
+        What is not confirmed waits.
         """
         while True:
             # The free sets by their tests beside those kept.
@@ -275,9 +275,9 @@ class StepwiseSearch(ABC):
             most = math.log(self.hypotheses.level * max(len(self.kept) + len(free), 1))
             asked = [edge for edge in free if edge not in self._waiting]
             tests = [self._judged(self.test(edge, limits=(-math.inf, most))) for edge in asked]
-            self._waiting.update(test.edge for test in tests if self.hypotheses.weighted(test) > most)
             tests.sort(key=self.hypotheses.weighted)
             limit = self.hypotheses.limit(tests, len(self.kept))
+            self._waiting.update(test.edge for test in tests if self.hypotheses.weighted(test) > limit)
             seen: set[str] = set()
             added: list[Edge] = []
             # Sets that share no variable are added together, since each changes the tests of its neighbours.
