@@ -96,8 +96,9 @@ class EdgeTester:
     of half the strength that the rows choose by the evidence, and of 0.5 at most. Both are on the careful side.
 
     Beside more than 300 parameters of nuisance, single cells are not tested: the pooled levels decide alone, by steps
-    that need no matrix of all parameters, and where the score test says more than 0.5, that is the p-value. A set is
-    then tested beside the others without its supersets, as in an analysis of variance of type II.
+    that need no matrix of all parameters, and count twice all the same. Where the score test says more than 0.5, that
+    is their p-value. A set is then tested beside the others without its supersets, as in an analysis of variance of
+    type II.
 
     Args:
         rows: complete rows. Of rows beyond memory the sample that stands in for them. Weights count as Kish's effective
@@ -185,9 +186,11 @@ class EdgeTester:
             return self._test_inside(edge, patterns, pooled, nuisance, asked)
         # The set as a whole with its rare levels pooled, and its most extreme cells where they could say more.
         null = self._without(patterns, nuisance)
+        is_twice = null.design.is_large or pooled is not None
+        each = asked._replace(low=asked.low - math.log(2), high=asked.high - math.log(2)) if is_twice else asked
         if null.design.is_large:
-            return self._pooled_test(edge, patterns, pooled, null, asked)
-        each = asked if pooled is None else asked._replace(low=asked.low - math.log(2), high=asked.high - math.log(2))
+            test = self._pooled_test(edge, patterns, pooled, null, each)
+            return smallest([test, replace(test, log_p_value=0.0)])
         tests = [] if pooled is None else [self._pooled_test(edge, patterns, pooled, null, each)]
         if tests and tests[0].log_p_value <= each.low:
             return smallest([*tests, replace(tests[0], log_p_value=0.0)])

@@ -449,6 +449,23 @@ def test_beside_many_parameters_cells_are_not_tested(monkeypatch):
     assert EdgeTester(rare).test(("a", "b"), []).log_p_value == 0.0  # one group of levels is left
 
 
+def test_size_of_tests_beside_many_parameters(monkeypatch):
+    """Absent sets of a chain of columns are as rarely below 0.05 as is said; those of the chain are, mostly."""
+    monkeypatch.setattr(conditional_fits, "_LARGE", 0)
+    rng, num = np.random.default_rng(0), 200
+    absent, control = [], []
+    for _ in range(num):
+        codes = rng.integers(0, (3, 4, 3, 3), (250, 4))
+        for other in range(1, 4):
+            codes[:, other] = np.where(rng.random(250) < 0.3, np.minimum(codes[:, other - 1], 2), codes[:, other])
+        tester, others = EdgeTester(rows_of(codes)), [("a", "b"), ("b", "c"), ("c", "d"), ("a", "b", "c")]
+        absent += [tester.test(edge, others).p_value for edge in (("a", "c"), ("b", "d"), ("a", "d"), ("b", "c", "d"))]
+        control.append(tester.test(("c", "d"), others).p_value)
+    below = int((np.array(absent) < 0.05).sum())
+    assert binom.sf(below - 1, len(absent), 0.05) > FALSE_ALARM_RATE and below > 0
+    assert (np.array(control) < 0.05).mean() > 0.9
+
+
 def test_levels_that_a_table_given_never_has_leave_the_law():
     """The limit of a fit of all levels, which goes on by ever longer steps; not where only part of a table is given."""
     codes = np.random.default_rng(0).integers(0, 3, (90, 3))
