@@ -219,6 +219,11 @@ class StepwiseSearch(ABC):
     def tested(self, edge: Edge, others: Sequence[Edge], response: str | None, asked: Asked) -> EdgeTest:
         """The test of a set beside others, by the law of one of its variables, or of those that the family takes."""
 
+    def can_enter(self, edge: Edge, others: Sequence[Edge]) -> bool:
+        """Whether a set leaves tests of all that has a variable of it possible; True unless a family says otherwise."""
+        del edge, others
+        return True
+
     def responses(self, edge: Edge) -> tuple[str | None, ...]:
         """The variables whose tests must all fail where a set is replaced; None for those that the family takes."""
         return edge
@@ -284,7 +289,9 @@ class StepwiseSearch(ABC):
             for test in tests:
                 if self.hypotheses.weighted(test) > limit:
                     break
-                if not seen.issuperset(test.edge):
+                if not self.can_enter(test.edge, [*self.kept, *added]):
+                    self._waiting.add(test.edge)
+                elif not seen.issuperset(test.edge):
                     added.append(test.edge)
                 seen.update(test.edge)
             if not added:

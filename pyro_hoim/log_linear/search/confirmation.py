@@ -99,6 +99,7 @@ def _batches(tester: EdgeTester, sets: Sequence[Edge]) -> Iterator[tuple[tuple[i
 
 _MAX_ORDER = 3
 _LEAST_GAIN = 2.0  # nats over all rows
+_ROWS_TO_ENTER = 6  # for each of many parameters of a law: more than its tests ask for, which may have further subsets
 _SWEPT, _PER_VARIABLE = 1_000, 20  # pairs that are tested beside others: the strongest ones, and those of a variable
 
 
@@ -149,7 +150,9 @@ def confirm(
     others are tested again beside them, until none is confirmed. Then come triples: those of the collection given, and
     those whose own tables promise most. What is not confirmed beside all others goes, the weakest first; everything
     that is left out is tested again beside the structure and put back where it is confirmed, until nothing changes.
-    So what is kept is confirmed beside the rest, and what is not kept has a p-value beside the structure.
+    So what is kept is confirmed beside the rest, and what is not kept has a p-value beside the structure. Sets that are
+    not confirmed wait, and are tested again once nothing else changes. A set enters only while the law of each of its
+    variables has at most 300 parameters, or six rows for each.
 
     Args:
         train: complete rows.
@@ -240,6 +243,10 @@ class _Search(StepwiseSearch):
             triples = promising_triples(self._tester, self.hypotheses.names, self.kept)
             self._larger = list(dict.fromkeys([*self._larger, *(e for e in triples if e in self.hypotheses)]))
         self.settle([*self._swept, *self._larger])
+
+    @override
+    def can_enter(self, edge: Edge, others: Sequence[Edge]) -> bool:
+        return all(self._tester.can_test(edge, others, name, _ROWS_TO_ENTER) for name in edge)
 
     @override
     def tested(self, edge: Edge, others: Sequence[Edge], response: str | None, asked: Asked) -> EdgeTest:

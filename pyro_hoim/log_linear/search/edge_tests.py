@@ -32,6 +32,7 @@ _CERTAIN = 1e-100  # variance of a number of rows that nothing moves
 _STEP = 0.5  # half of the distance of whole numbers
 _MOST_FITS = 64  # of nuisance alone that are kept
 _MOST_LAWS = 4  # of a response with a ridge
+_ROWS = 5  # for each of many parameters: of fewer the chi-square law is too far away
 _PLAIN = math.log(0.5)  # a score test of many parameters above it is taken at its word
 _WHOLE = Asked()
 
@@ -98,7 +99,7 @@ class EdgeTester:
     Beside more than 300 parameters of nuisance, single cells are not tested: the pooled levels decide alone, by steps
     that need no matrix of all parameters, and count twice all the same. Where the score test says more than 0.5, that
     is their p-value. A set is then tested beside the others without its supersets, as in an analysis of variance of
-    type II.
+    type II. Of fewer than five rows for each of more than 300 parameters the p-value is one.
 
     Args:
         rows: complete rows. Of rows beyond memory the sample that stands in for them. Weights count as Kish's effective
@@ -162,6 +163,12 @@ class EdgeTester:
                     sums[name] += count
         return min(edge, key=sums.__getitem__)
 
+    def can_test(self, edge: Edge, others: Iterable[Edge], response: str, num_rows: int = _ROWS) -> bool:
+        """Whether rows suffice for a test by the law of a variable: so many for each of many parameters."""
+        terms = conditional_terms(response, edge, others)
+        num = self.num_parameters(edge) + sum(self.num_parameters((*term, response)) for term in terms)
+        return not is_large(num) or num * num_rows <= self.total
+
     def test(self, edge: Edge, others: Iterable[Edge], response: str | None = None, asked: Asked = _WHOLE) -> EdgeTest:
         """The p-value of adding a set to a collection, or of leaving it there where it is part of it.
 
@@ -180,6 +187,8 @@ class EdgeTester:
             others = [other for other in others if other not in larger]
             nuisance, rest, names = _conditional(response, edge, others)
             larger = []
+        if not self.can_test(edge, others, response):
+            return EdgeTest(edge, 0.0, 0.0, "chi-square")
         patterns = self._patterns(response, names)
         cell = cell_numbers(patterns.codes, range(len(rest)), [self.cardinalities[name] for name in rest])
         if pooled is not None and larger:

@@ -449,6 +449,26 @@ def test_beside_many_parameters_cells_are_not_tested(monkeypatch):
     assert EdgeTester(rare).test(("a", "b"), []).log_p_value == 0.0  # one group of levels is left
 
 
+def test_beside_too_many_parameters_for_its_rows_nothing_is_confirmed(monkeypatch):
+    rows = linked(600, 0)
+    edge, others = ("b", "c"), [("b", "d")]
+    codes = np.random.default_rng(0).integers(0, 4, (150, 4))
+    copied = np.random.default_rng(1).random((150, 3)) < (0.9, 0.6, 0.5)
+    codes[:, 1:] = np.where(copied, codes[:, :1], codes[:, 1:])
+    assert kept(confirm(*halves(codes), max_order=2)) == {("a", "b"), ("a", "c"), ("a", "d")}  # control, too
+    monkeypatch.setattr(conditional_fits, "_LARGE", 0)
+    terms = conditional_terms("b", edge, others)
+    num = sum(EdgeTester(rows).num_parameters((*term, "b")) for term in [*terms, ("c",)])
+    for count, is_enough in ((5 * num, True), (5 * num - 1, False)):
+        tester = EdgeTester(rows.rows(torch.arange(count)))
+        assert tester.can_test(edge, others, "b") == is_enough
+        p_value = tester.test(edge, others, "b").p_value
+        assert p_value < 1e-9 if is_enough else p_value == 1
+    # The strongest set enters; with three sets the law of a column has 30 parameters, for which 180 rows are asked.
+    some = kept(confirm(*halves(codes), max_order=2))
+    assert ("a", "b") in some and sum("a" in pair for pair in some) == 2
+
+
 def test_size_of_tests_beside_many_parameters(monkeypatch):
     """Absent sets of a chain of columns are as rarely below 0.05 as is said; those of the chain are, mostly."""
     monkeypatch.setattr(conditional_fits, "_LARGE", 0)
