@@ -224,6 +224,11 @@ class StepwiseSearch(ABC):
         del edge, others
         return True
 
+    def num_tried(self, edge: Edge, others: Sequence[Edge]) -> int:
+        """Of how many others, at most, it is looked whether they replace a set; all unless a family says otherwise."""
+        del edge
+        return len(others)
+
     def responses(self, edge: Edge) -> tuple[str | None, ...]:
         """The variables whose tests must all fail where a set is replaced; None for those that the family takes."""
         return edge
@@ -349,7 +354,8 @@ class StepwiseSearch(ABC):
     def _replacement(self, edge: Edge) -> tuple[Edge, ...]:
         """Kept sets beside which a set is confirmed for none of its variables, of which none can be left out.
 
-        Those through which its columns are tied the most, by tests beside nothing, are preferred.
+        Those through which its columns are tied the most, by tests beside nothing, are preferred. None where those that
+        are tried do not suffice.
         """
         every = [other for other in self.kept if not set(edge).isdisjoint(other)]
         names = list(self.responses(edge))
@@ -364,11 +370,14 @@ class StepwiseSearch(ABC):
 
         # The last of the first ones that do, beside those that are needed already, is needed too. Few are tried first:
         # tests beside many take long.
-        rest, needed = sorted(every, key=lambda other: -self._ties(edge, other)), list[Edge]()
+        rest = sorted(every, key=lambda other: -self._ties(edge, other))[: self.num_tried(edge, every)]
+        needed = list[Edge]()
 
         def suffices(count: int) -> bool:
             return explains([*rest[:count], *needed])
 
+        if len(rest) < len(every) and not suffices(len(rest)):
+            return ()
         while rest and not explains(needed):
             most = next((2**k for k in range(len(rest).bit_length()) if suffices(2**k)), len(rest))
             if most == len(every) and not explains(every):

@@ -19,6 +19,7 @@ from ...errors import check_fraction, check_not_negative
 from ...results.confirmation import PROMISING, Asked, EdgeTest, Hypotheses, InteractionTest, StepwiseSearch, kept_first
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..fitting.design import fitted_margins
+from .conditional_fits import is_large
 from .edge_tests import EdgeTester, by_chi_square, chi_square_log_tail, conditional_terms, smallest, two_by_two_log_tail
 from .rounds import checked_pair, rows_digest, singles
 
@@ -100,6 +101,7 @@ def _batches(tester: EdgeTester, sets: Sequence[Edge]) -> Iterator[tuple[tuple[i
 _MAX_ORDER = 3
 _LEAST_GAIN = 2.0  # nats over all rows
 _ROWS_TO_ENTER = 6  # for each of many parameters of a law: more than its tests ask for, which may have further subsets
+_TRIED = 8  # sets that may replace one whose law beside all of them has many parameters
 _SWEPT, _PER_VARIABLE = 1_000, 20  # pairs that are tested beside others: the strongest ones, and those of a variable
 
 
@@ -247,6 +249,11 @@ class _Search(StepwiseSearch):
     @override
     def can_enter(self, edge: Edge, others: Sequence[Edge]) -> bool:
         return all(self._tester.can_test(edge, others, name, _ROWS_TO_ENTER) for name in edge)
+
+    @override
+    def num_tried(self, edge: Edge, others: Sequence[Edge]) -> int:
+        response = self._tester.response(edge, others)
+        return min(len(others), _TRIED if is_large(self._tester.law_size(edge, others, response)) else len(others))
 
     @override
     def tested(self, edge: Edge, others: Sequence[Edge], response: str | None, asked: Asked) -> EdgeTest:

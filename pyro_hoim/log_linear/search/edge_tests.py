@@ -165,9 +165,13 @@ class EdgeTester:
 
     def can_test(self, edge: Edge, others: Iterable[Edge], response: str, num_rows: int = _ROWS) -> bool:
         """Whether rows suffice for a test by the law of a variable: so many for each of many parameters."""
-        terms = conditional_terms(response, edge, others)
-        num = self.num_parameters(edge) + sum(self.num_parameters((*term, response)) for term in terms)
+        num = self.law_size(edge, others, response)
         return not is_large(num) or num * num_rows <= self.total
+
+    def law_size(self, edge: Edge, others: Iterable[Edge], response: str) -> int:
+        """Parameters of the law of a variable of a set, with it, beside others."""
+        terms = conditional_terms(response, edge, others)
+        return self.num_parameters(edge) + sum(self.num_parameters((*term, response)) for term in terms)
 
     def test(self, edge: Edge, others: Iterable[Edge], response: str | None = None, asked: Asked = _WHOLE) -> EdgeTest:
         """The p-value of adding a set to a collection, or of leaving it there where it is part of it.

@@ -14,7 +14,7 @@ from scipy.stats import binom, chi2_contingency, hypergeom
 
 from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
-from pyro_hoim.log_linear.search import conditional_fits
+from pyro_hoim.log_linear.search import conditional_fits, confirmation
 from pyro_hoim.log_linear.search.conditional_fits import Design, evidence_strength, level_contrasts
 from pyro_hoim.log_linear.search.confirmation import lone_pairs
 from pyro_hoim.log_linear.search.edge_tests import conditional_terms
@@ -467,6 +467,16 @@ def test_beside_too_many_parameters_for_its_rows_nothing_is_confirmed(monkeypatc
     # The strongest set enters; with three sets the law of a column has 30 parameters, for which 180 rows are asked.
     some = kept(confirm(*halves(codes), max_order=2))
     assert ("a", "b") in some and sum("a" in pair for pair in some) == 2
+
+
+@pytest.mark.parametrize(("tried", "replaced_by"), [(8, (("a", "b"), ("b", "c"))), (1, ())])
+def test_beside_many_parameters_few_sets_are_tried_as_what_replaces_another(tried, replaced_by, monkeypatch):
+    monkeypatch.setattr(conditional_fits, "_LARGE", 0)
+    monkeypatch.setattr(confirmation, "_TRIED", tried)
+    codes = chain(3000, 0, 3)
+    graph = InteractionHypergraph(rows_of(codes).domain, [("a", "b"), ("b", "c"), ("a", "c")], closure=True)
+    (test,) = [test for test in confirm(*halves(codes), graph).tests if not test.is_kept]
+    assert test.edge == ("a", "c") and test.is_confirmed and test.replaced_by == replaced_by
 
 
 def test_size_of_tests_beside_many_parameters(monkeypatch):
