@@ -78,7 +78,8 @@ class InteractionTest:
         z: size of a standard normal variable with the same two-sided p-value.
         p_value: of the interaction beside the others of the structure, of all rows.
         is_kept: whether it is in the structure.
-        is_confirmed: whether its test beside its subsets alone confirms it; so one that is not kept is replaced.
+        is_confirmed: whether its test beside its subsets alone confirms it; so one that is not kept is replaced. False
+            where rows are too few for it to be kept.
         rise: nats over all rows, train and held-out, that it raises the log-likelihood by in that test.
         replaced_by: of one that is confirmed alone but not kept, interactions of the structure beside which it is not.
     """
@@ -282,6 +283,7 @@ class StepwiseSearch(ABC):
             # The free sets by their tests beside those kept.
             present = set(self.kept)
             free = [edge for edge in pool if edge not in present and self._times[edge] < _ADDED]
+            # However many of them are confirmed, what is above the limit for all of them is not.
             most = math.log(self.hypotheses.level * max(len(self.kept) + len(free), 1))
             asked = [edge for edge in free if edge not in self._waiting]
             tests = [self._judged(self.test(edge, limits=(-math.inf, most))) for edge in asked]
@@ -296,7 +298,8 @@ class StepwiseSearch(ABC):
                     break
                 if not self.can_enter(test.edge, [*self.kept, *added]):
                     self._waiting.add(test.edge)
-                elif not seen.issuperset(test.edge):
+                    continue
+                if not seen.issuperset(test.edge):
                     added.append(test.edge)
                 seen.update(test.edge)
             if not added:
@@ -347,6 +350,7 @@ class StepwiseSearch(ABC):
         is_kept, test = edge in self.kept, self.test(edge)
         beside_none = self.test(edge, [], limits=(self._limit, self._limit))
         alone = self.hypotheses.weighted(self._judged(beside_none)) <= self._limit
+        alone = alone and (is_kept or self.can_enter(edge, self.kept))  # else rows are too few to say what replaces it
         replaced_by = self._replacement(edge) if alone and not is_kept else ()
         z = -float(ndtri_exp(test.log_p_value - math.log(2)))
         return InteractionTest(edge, gain, error, z, test.p_value, is_kept, alone, test.gain, replaced_by)

@@ -359,16 +359,11 @@ def maximised(
     """
     totals, seen = counts.sum(1), design.totals(counts)
     start = np.zeros(len(design)) if start is None else start
-    if design.is_large:
-
-        def rough_step(slope: Floats, probs: Floats) -> Floats:
-            return _solved_by_products(design, totals, probs, ridge, slope, (_ROUGHLY, _CLOSE))
-
-        solution, probs, value = _climbed(design, totals, seen, ridge, start, rough_step, until, _ENOUGH)
-        return Maximum(design, counts, solution, probs, value + float(solution @ (ridge * solution)) / 2, value)
     known = [] if curvature is None else [curvature.copy()]
 
     def step(slope: Floats, probs: Floats) -> Floats:
+        if design.is_large:
+            return _solved_by_products(design, totals, probs, ridge, slope, (_ROUGHLY, _CLOSE))
         # The curvature is raised by rounding's share, for designs of less than full rank.
         curvature = known.pop() if known else design.information(totals, probs)
         diagonal = np.einsum("ii->i", curvature)
@@ -376,7 +371,8 @@ def maximised(
         diagonal += _RANK * max(float(diagonal.max(initial=0.0)), _FLAT)
         return _solved(curvature, slope)
 
-    solution, probs, value = _climbed(design, totals, seen, ridge, start, step, until)
+    enough = _ENOUGH if design.is_large else _DONE
+    solution, probs, value = _climbed(design, totals, seen, ridge, start, step, until, enough)
     return Maximum(design, counts, solution, probs, value + float(solution @ (ridge * solution)) / 2, value)
 
 

@@ -248,7 +248,8 @@ class _Search(StepwiseSearch):
 
     @override
     def can_enter(self, edge: Edge, others: Sequence[Edge]) -> bool:
-        return all(self._tester.can_test(edge, others, name, _ROWS_TO_ENTER) for name in edge)
+        sizes = [self._tester.law_size(edge, others, name) for name in edge]
+        return all(not is_large(size) or size * _ROWS_TO_ENTER <= self._tester.total for size in sizes)
 
     @override
     def num_tried(self, edge: Edge, others: Sequence[Edge]) -> int:

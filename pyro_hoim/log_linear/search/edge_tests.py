@@ -163,15 +163,12 @@ class EdgeTester:
                     sums[name] += count
         return min(edge, key=sums.__getitem__)
 
-    def can_test(self, edge: Edge, others: Iterable[Edge], response: str, num_rows: int = _ROWS) -> bool:
-        """Whether rows suffice for a test by the law of a variable: so many for each of many parameters."""
-        num = self.law_size(edge, others, response)
-        return not is_large(num) or num * num_rows <= self.total
-
     def law_size(self, edge: Edge, others: Iterable[Edge], response: str) -> int:
         """Parameters of the law of a variable of a set, with it, beside others."""
-        terms = conditional_terms(response, edge, others)
-        return self.num_parameters(edge) + sum(self.num_parameters((*term, response)) for term in terms)
+        return self.num_parameters(edge) + self._size(response, conditional_terms(response, edge, others))
+
+    def _size(self, response: str, terms: Iterable[Term]) -> int:
+        return sum(self.num_parameters((*term, response)) for term in terms)
 
     def test(self, edge: Edge, others: Iterable[Edge], response: str | None = None, asked: Asked = _WHOLE) -> EdgeTest:
         """The p-value of adding a set to a collection, or of leaving it there where it is part of it.
@@ -186,16 +183,17 @@ class EdgeTester:
         others = list(others)
         response = response or self.response(edge, others)
         nuisance, rest, names = _conditional(response, edge, others)
-        pooled, larger = self.pooled(edge), [other for other in others if set(edge) < set(other)]
-        if pooled is not None and larger and is_large(sum(self.num_parameters((*term, response)) for term in nuisance)):
-            others = [other for other in others if other not in larger]
-            nuisance, rest, names = _conditional(response, edge, others)
-            larger = []
-        if not self.can_test(edge, others, response):
+        pooled = self.pooled(edge)
+        is_inside = pooled is not None and any(set(rest) < set(term) for term in nuisance)
+        if is_inside and is_large(self._size(response, nuisance)):
+            nuisance, is_inside = [term for term in nuisance if not set(rest) < set(term)], False
+            names = tuple(dict.fromkeys(itertools.chain(rest, *nuisance)))
+        num = self.num_parameters(edge) + self._size(response, nuisance)
+        if is_large(num) and num * _ROWS > self.total:
             return EdgeTest(edge, 0.0, 0.0, "chi-square")
         patterns = self._patterns(response, names)
         cell = cell_numbers(patterns.codes, range(len(rest)), [self.cardinalities[name] for name in rest])
-        if pooled is not None and larger:
+        if pooled is not None and is_inside:
             return self._test_inside(edge, patterns, pooled, nuisance, asked)
         # The set as a whole with its rare levels pooled, and its most extreme cells where they could say more.
         null = self._without(patterns, nuisance)
@@ -455,7 +453,7 @@ def conditional_terms(response: str, edge: Edge, others: Iterable[Edge]) -> list
     return list(terms.values())
 
 
-def _conditional(response: str, edge: Edge, others: Iterable[Edge]) -> tuple[list[Term], tuple[str, ...], Term]:
+def _conditional(response: str, edge: Edge, others: Iterable[Edge]) -> tuple[list[Term], Term, Term]:
     """The nuisance, the set without the response, and all variables that the response depends on, those first."""
     nuisance = conditional_terms(response, edge, others)
     rest = tuple(name for name in edge if name != response)

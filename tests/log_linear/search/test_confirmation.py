@@ -461,12 +461,15 @@ def test_beside_too_many_parameters_for_its_rows_nothing_is_confirmed(monkeypatc
     num = sum(EdgeTester(rows).num_parameters((*term, "b")) for term in [*terms, ("c",)])
     for count, is_enough in ((5 * num, True), (5 * num - 1, False)):
         tester = EdgeTester(rows.rows(torch.arange(count)))
-        assert tester.can_test(edge, others, "b") == is_enough
         p_value = tester.test(edge, others, "b").p_value
         assert p_value < 1e-9 if is_enough else p_value == 1
     # The strongest set enters; with three sets the law of a column has 30 parameters, for which 180 rows are asked.
     some = kept(confirm(*halves(codes), max_order=2))
     assert ("a", "b") in some and sum("a" in pair for pair in some) == 2
+    graph = InteractionHypergraph(rows_of(codes).domain, [("a", "b"), ("a", "c"), ("a", "d")], closure=True)
+    tests = {test.edge: test for test in confirm(*halves(codes), graph, max_order=2).tests}
+    (other,) = {("a", "b"), ("a", "c"), ("a", "d")} - some
+    assert not tests[other].is_confirmed and tests[other].replaced_by == ()  # nothing replaces it
 
 
 @pytest.mark.parametrize(("tried", "replaced_by"), [(8, (("a", "b"), ("b", "c"))), (1, ())])
@@ -558,18 +561,39 @@ class DrawnSearch(StepwiseSearch):
         return EdgeTest(edge, -drawn.expovariate(1 / 40), drawn.expovariate(1 / 20), "chi-square")
 
 
+class Crowded(DrawnSearch):
+    """One in which a column has room for one set."""
+
+    def can_enter(self, edge, others):
+        return all(set(edge).isdisjoint(other) for other in others)
+
+
+def test_a_set_without_room_keeps_no_other_one_out():
+    class Fixed(Crowded):
+        def tested(self, edge, others, response, asked):
+            return EdgeTest(edge, {"ad": -90.0, "abc": -60.0, "bc": -30.0}.get("".join(edge), 0.0), 9.0, "chi-square")
+
+    search = Fixed(Hypotheses("abcd", 3, None, 0.1), 2.0, [])
+    search.kept = [("a", "d")]
+    search.settle([("a", "b", "c"), ("b", "c")])
+    assert search.kept == [("a", "d"), ("b", "c")]
+
+
+@pytest.mark.parametrize("kind", [DrawnSearch, Crowded])
 @pytest.mark.parametrize("number", range(5))
-def test_steps_end_with_every_set_tested_beside_what_is_kept(number):
-    """At the end none that is left out is confirmed, and all that is kept is."""
+def test_steps_end_with_every_set_tested_beside_what_is_kept(number, kind):
+    """At the end none that is left out, and has room, is confirmed, and all that is kept is."""
     names = "abcdefghij"[: 6 + number]
     hypotheses = Hypotheses(names, 3, None, 0.1)
     pool = [edge for size in (2, 3) for edge in itertools.combinations(names, size)]
-    search = DrawnSearch(hypotheses, 2.0, [])
+    search = kind(hypotheses, 2.0, [])
     search.settle(pool)
     free = [search.test(edge) for edge in pool if edge not in search.kept and search._times[edge] < 3]
     free = [test for test in free if test.gain >= 2.0]
     limit = hypotheses.limit(free, len(search.kept))
-    assert all(hypotheses.weighted(test) > limit for test in free)
+    confirmed = [test.edge for test in free if hypotheses.weighted(test) <= limit]
+    assert not any(search.can_enter(edge, search.kept) for edge in confirmed)
+    assert (len(confirmed) > 0) == (kind is Crowded)  # control: some have no room
     tests = [search.test(edge) for edge in search.kept]
     limit = hypotheses.limit(tests)
     assert all(hypotheses.weighted(test) <= limit and test.gain >= 2.0 for test in tests)
