@@ -18,10 +18,9 @@ from numba.core import event
 from numba.core.registry import CPUDispatcher
 
 import pyro_hoim
-from pyro_hoim import compilation
+from pyro_hoim import InputError, compilation
 from pyro_hoim.compute import jit as _jit
 from pyro_hoim.dependency_network.learn import _row_kernels as _merge_kernels
-from pyro_hoim.errors import InputError
 
 from support.sources import nodes, trees
 

@@ -13,13 +13,10 @@ import pytest
 import torch
 from joblib.externals.loky import ProcessPoolExecutor
 
-from pyro_hoim import errors
+from pyro_hoim import Domain, InteractionHypergraph, Observations, errors
 from pyro_hoim.checks import check_exact_shape, check_finite, check_shape
-from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, IntractableError, UnknownNameError, check_names, check_unique, size_text
 from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy, fit
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
 
 

@@ -19,11 +19,9 @@ import torch
 from bench_uai import fetched, grid
 from harness import CORES, Report, apart, as_energy, grid_pairs, main, part, run_peer
 
-from pyro_hoim import Observations, read_uai
+from pyro_hoim import ConvergenceWarning, HoimError, InteractionHypergraph, Observations, read_uai
 from pyro_hoim.datasets import load_mushroom
-from pyro_hoim.errors import ConvergenceWarning, HoimError
 from pyro_hoim.log_linear import L2, BucketImportance, LogLinearEnergy, MiniBuckets, Stopping, VariableElimination, fit
-from pyro_hoim.structure import InteractionHypergraph
 
 from support.hard_models import subsets
 

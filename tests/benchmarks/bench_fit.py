@@ -17,10 +17,8 @@ import torch
 from harness import Report, in_turns, main, median, part, run_peer
 from pyro.infer.mcmc.util import initialize_model
 
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
-from pyro_hoim.inference import NUTSSettings
-from pyro_hoim.inference.posterior import log_linear_model, sample_posterior
+from pyro_hoim import Domain, InteractionHypergraph, Observations, load_table
+from pyro_hoim.inference import NUTSSettings, log_linear_model, sample_posterior
 from pyro_hoim.log_linear import (
     Ball,
     L1Norm,
@@ -35,8 +33,6 @@ from pyro_hoim.log_linear import (
     parametrization,
 )
 from pyro_hoim.log_linear.fitting import design
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 
 CASES = [("2^6, all three-way", [2] * 6, 3), ("5^4, all two-way", [5] * 4, 2)]
 

@@ -36,7 +36,7 @@ from harness import (
     write_models,
 )
 
-from pyro_hoim import InteractionHypergraph, sample_chains
+from pyro_hoim import Domain, InteractionHypergraph, sample_chains
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.dependency_network import (
     DecisionGraph,
@@ -47,7 +47,6 @@ from pyro_hoim.dependency_network import (
 )
 from pyro_hoim.log_linear import Enumeration, GibbsChains, LogLinearEnergy, Poset, gradient_steps, parametrization
 from pyro_hoim.runs import GibbsSchedule, sampling as recorder
-from pyro_hoim.schema import Domain
 
 from support.hard_models import subsets
 

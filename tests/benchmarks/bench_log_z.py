@@ -21,16 +21,15 @@ import torch
 from bench_gibbs import spin_table
 from harness import CORES, MUSHROOM, Report, as_energy, grid_pairs, main, median, part, run_peer, write_models
 
+from pyro_hoim import ConvergenceWarning, InteractionHypergraph
 from pyro_hoim.annealing import backend as verdict
 from pyro_hoim.annealing.backend import Checks
 from pyro_hoim.core.partition import Certificate
 from pyro_hoim.datasets import load_adult, load_mushroom
-from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
 from pyro_hoim.generalized_root.annealed import AnnealedRoot
 from pyro_hoim.log_linear import L2, AnnealedImportance, LogLinearEnergy, Stopping, VariableElimination, fit
 from pyro_hoim.log_linear.annealed import importance
-from pyro_hoim.structure import InteractionHypergraph
 
 from support.hard_models import HardModel, enumerated_log_z, mean_field_spins, shuffled, subsets
 from support.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim

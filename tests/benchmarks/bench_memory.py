@@ -18,10 +18,8 @@ import pandas as pd
 import torch
 from harness import BEYOND, CORES, MUSHROOM, Report, apart, main, markdown, part, peak_mb
 
+from pyro_hoim import Domain, InteractionHypergraph, sample_chains
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy, ModelFile, save_model
-from pyro_hoim.runs import sample_chains
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 
 from support.hard_models import subsets
 from support.verbs import verb_first

@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from harness import LOADERS, Report, first_call, main, markdown, median, part
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, Observations, learn_network
 from pyro_hoim.datasets import load_mushroom
-from pyro_hoim.dependency_network import learn_network
-from pyro_hoim.schema import Domain
 
 TARGETS = {
     "mushroom": ("class", "odor", "habitat"),

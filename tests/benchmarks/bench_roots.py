@@ -21,8 +21,7 @@ import torch
 from harness import PEERS, ROOT, Report, apart, main, part, peak_mb, printed, reported, run_peer
 
 from pyro_hoim.datasets import load_classic3
-from pyro_hoim.generalized_root import RootSettings, confirm_roots, fit_roots
-from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily
+from pyro_hoim.generalized_root import PoissonFamily, RootSettings, TruncatedPoissonFamily, confirm_roots, fit_roots
 from pyro_hoim.generalized_root.regress.confirm import RootSetTester
 from pyro_hoim.generalized_root.regress.rows import prepare_rows
 

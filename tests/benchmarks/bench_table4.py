@@ -14,8 +14,8 @@ import warnings
 import numpy as np
 from harness import Report, main, part, reported
 
+from pyro_hoim import ConvergenceWarning, InteractionHypergraph
 from pyro_hoim.datasets import load_breast_cancer, load_mushroom
-from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.log_linear import (
     ExactTrainer,
     GibbsChains,
@@ -31,7 +31,6 @@ from pyro_hoim.log_linear import (
     select,
 )
 from pyro_hoim.log_linear.training.sampled._weighted_chains import schedule_of
-from pyro_hoim.structure import InteractionHypergraph
 
 from studies.printed import PrintedTrainer, Reading, printed_search, printed_stop
 

@@ -18,10 +18,9 @@ from pathlib import Path
 import torch
 from harness import main, markdown, part
 
-from pyro_hoim import AnnealedImportance, read_uai
+from pyro_hoim import AnnealedImportance, ConvergenceWarning, HoimError, read_uai
 from pyro_hoim.datasets import FileInfo
 from pyro_hoim.datasets.files import LOCAL_FOLDER, download
-from pyro_hoim.errors import ConvergenceWarning, HoimError
 from pyro_hoim.interop import read_uai_evidence, read_uai_result
 from pyro_hoim.log_linear import VariableElimination
 

@@ -18,10 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy
 from pyro_hoim.datasets import load_adult, load_breast_cancer, load_mushroom
-from pyro_hoim.log_linear.energy import LogLinearEnergy
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"

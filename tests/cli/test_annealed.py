@@ -13,11 +13,9 @@ import torch
 from command_line import save_random, stored
 from other_device import AWAY, pretend
 
+from pyro_hoim import Domain, InputError, InteractionHypergraph
 from pyro_hoim.core import LogPartition
-from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import AnnealedImportance, Auto, ModelFile, load_model, save_model
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
 
 CHEAP = ["--method", "ais", "--num-chains", "64", "--num-temperatures", "100"]

@@ -10,13 +10,10 @@ import pandas as pd
 import pytest
 from command_line import save_random, stored
 
+from pyro_hoim import Domain, InputError, InteractionHypergraph, LogLinearEnergy
 from pyro_hoim.core.command.options import num_bytes, seconds
-from pyro_hoim.errors import InputError
-from pyro_hoim.log_linear import LogLinearEnergy
 from pyro_hoim.log_linear.bounds import importance
 from pyro_hoim.log_linear.bounds._sweeps import Sweeps
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import exact_log_partition
 
 BOUNDS = ["--method", "bounds", "--max-cells", "16"]

@@ -15,12 +15,9 @@ import pytest
 import torch
 from command_line import messages, save_random, stored
 
-from pyro_hoim import Observations, load, load_table
+from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations, load, load_table
 from pyro_hoim.datasets import dataset_files
-from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import fit, goodness_of_fit, load_model
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law
 
 

@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pyro_hoim import InteractionHypergraph, load
 from pyro_hoim.core.command.rows import warn_of_columns, warn_of_size, warn_of_uniform
 from pyro_hoim.data import Bins, Observations, bin_columns
 from pyro_hoim.errors import DataWarning
-from pyro_hoim.families import load
-from pyro_hoim.structure import InteractionHypergraph
 
 RANDOM = np.random.default_rng(5)
 AGE = RANDOM.integers(18, 90, 300)

@@ -15,9 +15,8 @@ import pyreadstat
 import pytest
 from command_line import messages
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Observations, load
 from pyro_hoim.data.counts import digest
-from pyro_hoim.families import load
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "files.md"
 

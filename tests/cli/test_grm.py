@@ -13,9 +13,8 @@ import torch
 from scipy import sparse
 from scipy.stats import norm
 
+from pyro_hoim import CountTable, InputError
 from pyro_hoim.cli import run
-from pyro_hoim.data import CountTable
-from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import (
     PoissonFamily,
     RootAnnealed,

@@ -11,10 +11,9 @@ import pytest
 import torch
 from forged_files import change
 
-from pyro_hoim import Observations, impute, load, predict, sample, save, score
+from pyro_hoim import InputError, Observations, impute, load, predict, sample, save, score
 from pyro_hoim.boltzmann import BoltzmannMachine, LearningOptions, fit_machine, load_machine
 from pyro_hoim.boltzmann.learning import LearningJob
-from pyro_hoim.errors import InputError
 from pyro_hoim.families import add_info
 from pyro_hoim.runs.checkpoint import RunFile
 from pyro_hoim.testing import assert_exact_law

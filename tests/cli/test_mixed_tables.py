@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from pyro_hoim import load
+from pyro_hoim import InputError, load
 from pyro_hoim.cli import run
-from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import (
     RootFile,
     RootModel,

@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
+from pyro_hoim import Domain, Observations, load_table
 from pyro_hoim.cli import run
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
 from pyro_hoim.dependency_network import (
     DependencyConditionals,
     NetworkFile,
@@ -21,7 +20,6 @@ from pyro_hoim.dependency_network import (
     save_network,
     stationary_law,
 )
-from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_exact_law
 
 FAMILY = ["--model", "dependency-network"]

@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Observations
-from pyro_hoim.datasets import load_table
-from pyro_hoim.log_linear import Prior, SymmetricInteractionTensor, fit, load_model
-from pyro_hoim.log_linear.constrained.losses import PseudoLikelihoodLoss
+from pyro_hoim import InteractionHypergraph, Observations, load_table
+from pyro_hoim.log_linear import Prior, PseudoLikelihoodLoss, SymmetricInteractionTensor, fit, load_model
 from pyro_hoim.runs.checkpoint import RunFile
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import constrained as record
 
 from support.verbs import verb_first

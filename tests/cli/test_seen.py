@@ -10,8 +10,7 @@ from scipy.stats import binomtest
 
 from pyro_hoim import Observations
 from pyro_hoim.families import add_info
-from pyro_hoim.log_linear import LogLinearEnergy, load_model
-from pyro_hoim.log_linear.given import predict
+from pyro_hoim.log_linear import LogLinearEnergy, load_model, predict
 
 from support.verbs import verb_first
 

@@ -9,13 +9,11 @@ from pathlib import Path
 import click
 import pytest
 
-from pyro_hoim import Observations
+from pyro_hoim import Domain, InputError, Observations
 from pyro_hoim.cli.commands.fit import fit, learn
 from pyro_hoim.cli.session import session
-from pyro_hoim.errors import InputError
 from pyro_hoim.runs.checkpoint import one_process
 from pyro_hoim.runs.container import sealed
-from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 
 ROWS = Observations.from_table(Domain.from_cardinalities([2, 2]), [[3, 1], [0, 2]])

@@ -11,11 +11,10 @@ import pytest
 import torch
 from command_line import save_random, stored
 
-from pyro_hoim import InteractionHypergraph
+from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.core.partition import Verdict
 from pyro_hoim.interop import read_uai_result
 from pyro_hoim.log_linear import BucketImportance
-from pyro_hoim.schema import Domain
 
 from support.uai_problems import PROBLEMS, enumerated, text_of
 

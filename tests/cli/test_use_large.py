@@ -10,12 +10,9 @@ import pytest
 import torch
 from command_line import save_random, stored
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.information.removal import removal_values
-from pyro_hoim.log_linear import ModelFile, save_model
-from pyro_hoim.log_linear.given import predict
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.log_linear import ModelFile, predict, save_model
 from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
 
 LARGE, SMALL = "large.safetensors", "small.safetensors"

@@ -12,11 +12,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from pyro_hoim import GibbsChains, Observations, load_table
+from pyro_hoim import CountTable, Domain, GibbsChains, InputError, InteractionHypergraph, Observations, load_table
 from pyro_hoim.boltzmann import LearningOptions, fit_machine
-from pyro_hoim.data import CountTable
 from pyro_hoim.dependency_network import PseudoGibbsChains, learn_network
-from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import RootSettings, fit_roots
 from pyro_hoim.inference import ChainSettings, sample_structures
 from pyro_hoim.log_linear import (
@@ -37,8 +35,6 @@ from pyro_hoim.log_linear import (
 from pyro_hoim.runs import RunOptions, container, sample_chains
 from pyro_hoim.runs.checkpoint import RunFile
 from pyro_hoim.runs.container import sealed
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import PosteriorSettings, constrained as record, run_posterior
 from pyro_hoim.study.constrained import Constraint, fit_constrained
 

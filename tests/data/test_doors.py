@@ -14,10 +14,9 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from pyro_hoim import Domain, Observations
+from pyro_hoim import Domain, Observations, Variable
 from pyro_hoim.data import open_rows
 from pyro_hoim.data.frames import as_observations
-from pyro_hoim.schema import Variable
 
 ROWS = 6
 DAY, NOON, MAY = dt.datetime(2020, 1, 3), dt.datetime(2020, 1, 3, 12, 30), dt.datetime(2019, 5, 1, 7)

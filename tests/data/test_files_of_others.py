@@ -16,10 +16,9 @@ import pandas as pd
 import pyreadstat
 import pytest
 
-from pyro_hoim import Observations
+from pyro_hoim import HoimError, Observations
 from pyro_hoim.data import read_table_file
 from pyro_hoim.data.files import r_files, source_file, survey_files
-from pyro_hoim.errors import HoimError
 
 FOLDER = Path(__file__).parent / "files_of_others"
 

@@ -12,12 +12,10 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from pyro_hoim import Domain, Observations, Variable, load_table
 from pyro_hoim.core.prediction import Imputation, extend_rows
 from pyro_hoim.core.words import rows_text
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, IntractableError, MissingDataError
-from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import raises
 
 from support.strategies import coded_rows, counted

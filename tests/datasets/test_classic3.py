@@ -9,10 +9,9 @@ import pytest
 import scipy.io
 from scipy import sparse
 
-from pyro_hoim.data import CountTable
+from pyro_hoim import CountTable, InputError
 from pyro_hoim.datasets import FileInfo, classic3_info, load_classic3, public as classic3
 from pyro_hoim.datasets.public import matrix_checksum
-from pyro_hoim.errors import InputError
 from pyro_hoim.testing import raises
 
 SMALL = np.array([[0, 2, 1], [5, 0, 0]])

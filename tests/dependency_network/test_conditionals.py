@@ -12,8 +12,7 @@ from hypothesis import given, strategies as st
 from network_oracles import all_states, laws, partition
 
 from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, Observations, Variable
-from pyro_hoim.core import ConditionalModel, EnergyModel
-from pyro_hoim.core.law import Law
+from pyro_hoim.core import ConditionalModel, EnergyModel, Law
 from pyro_hoim.dependency_network import (
     ClampedConditional,
     DecisionGraph,

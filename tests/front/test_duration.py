@@ -10,10 +10,9 @@ import pytest
 import torch
 
 import pyro_hoim as hoim
-from pyro_hoim import Domain, InteractionHypergraph
+from pyro_hoim import Auto, Domain, InteractionHypergraph
 from pyro_hoim.errors import CostWarning, IntractableError
 from pyro_hoim.estimators import InteractionDensity
-from pyro_hoim.log_linear import Auto
 from pyro_hoim.log_linear.fitting import duration
 from pyro_hoim.log_linear.fitting.duration import duration_words, timed_seconds
 

@@ -19,17 +19,11 @@ from pyro_hoim import (
     information,
     log_linear,
 )
-from pyro_hoim.core.law import Law
-from pyro_hoim.core.prediction import extend_rows
+from pyro_hoim.core import Law, extend_rows
 from pyro_hoim.data.information import InformationTable
+from pyro_hoim.inference import StructureEvidence, StructurePrior, enumerate_structures, log_evidence, structure_model
 from pyro_hoim.inference.structure import average, birth_death, chains
-from pyro_hoim.inference.structure.evidence import StructureEvidence, log_evidence
-from pyro_hoim.inference.structure.posterior import enumerate_structures
-from pyro_hoim.inference.structure.prior import StructurePrior
-from pyro_hoim.inference.structure.program import structure_model
-from pyro_hoim.log_linear.annealed.importance import log_frequencies
-from pyro_hoim.log_linear.given import row_log_weights
-from pyro_hoim.log_linear.laws.statistics import statistics_of
+from pyro_hoim.log_linear import log_frequencies, row_log_weights, statistics_of
 from pyro_hoim.study.analysis import analyse
 
 NAMES = ("smoke", "mental", "phys")

@@ -16,8 +16,7 @@ from mutations import dumped, mutate_bytes, mutate_json
 import pyro_hoim as hoim
 from pyro_hoim.boltzmann import MachineFile, MachineStructure, save_machine
 from pyro_hoim.generalized_root import RootFile, RootStructure, choose_families, save_roots
-from pyro_hoim.inference import enumerate_structures
-from pyro_hoim.inference.structure.posterior import load_structure_posterior, save_structure_posterior
+from pyro_hoim.inference import enumerate_structures, load_structure_posterior, save_structure_posterior
 from pyro_hoim.runs import container as seal
 from pyro_hoim.runs.container import read_container, read_kind, with_info
 

@@ -14,8 +14,7 @@ from pyro_hoim.core.command.rows import _read_levels
 from pyro_hoim.core.family import Stored
 from pyro_hoim.data.bins import Bins, find_bins, parse_bins
 from pyro_hoim.data.encoding import select_columns
-from pyro_hoim.log_linear import restricted_interactions
-from pyro_hoim.log_linear.named_priors import Prior
+from pyro_hoim.log_linear import Prior, restricted_interactions
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure.formula import parse_formula, split_formula
 

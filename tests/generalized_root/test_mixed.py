@@ -15,9 +15,8 @@ import pytest
 import torch
 from scipy.special import gammaln, logsumexp
 
-from pyro_hoim import ConvergenceWarning, Domain, InputError, IntractableError, Variable, load
+from pyro_hoim import ConvergenceWarning, CountTable, Domain, InputError, IntractableError, Variable, load
 from pyro_hoim.cli import main
-from pyro_hoim.data import CountTable
 from pyro_hoim.generalized_root import (
     ConditionalGaussianClosedForm,
     ExponentialFamily,

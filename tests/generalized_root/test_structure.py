@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Domain, RootStructure, Variable
-from pyro_hoim.errors import InputError
+from pyro_hoim import Domain, InputError, RootStructure, Variable
 from pyro_hoim.testing import raises
 
 

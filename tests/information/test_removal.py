@@ -19,8 +19,7 @@ from pyro_hoim.information.removal import (
     with_supersets,
     without,
 )
-from pyro_hoim.log_linear import LogLinearEnergy, fit
-from pyro_hoim.log_linear.given import synthesise
+from pyro_hoim.log_linear import LogLinearEnergy, fit, synthesise
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_table, raises, random_tables
 
 from support.projections import divergence, proportional_fit

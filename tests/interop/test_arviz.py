@@ -16,8 +16,7 @@ import xarray
 from pyro.infer import HMC, MCMC, NUTS, Predictive
 from pyro.infer.autoguide import init_to_value
 
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError
+from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations
 from pyro_hoim.inference import (
     ChainSettings,
     RecordingNUTS,
@@ -32,8 +31,6 @@ from pyro_hoim.inference.structure import posterior as posterior_module
 from pyro_hoim.interop import ArvizNames, choose_backend, get_group, loo_by_cell, loo_figures, summarise, to_arviz
 from pyro_hoim.interop.backend import _quiet_import
 from pyro_hoim.log_linear import LogLinearStatistics, parametrization, theta_coords
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, raises
 
 

@@ -9,6 +9,7 @@ import torch
 import xarray
 from pandas.testing import assert_frame_equal
 
+from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.interop import (
     CELL_GROUP,
     choose_backend,
@@ -20,8 +21,6 @@ from pyro_hoim.interop import (
     to_arviz,
 )
 from pyro_hoim.log_linear import cell_log_likelihood
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
 
 pytestmark = pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")

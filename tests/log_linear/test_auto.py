@@ -7,9 +7,8 @@ import warnings
 import pytest
 import torch
 
-from pyro_hoim import Observations, fit
-from pyro_hoim.core import LogPartition
-from pyro_hoim.core.partition import Cost, Verdict
+from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
+from pyro_hoim.core import Cost, LogPartition, Verdict
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
 from pyro_hoim.log_linear import (
     AnnealedImportance,
@@ -25,8 +24,6 @@ from pyro_hoim.log_linear import (
     VariableElimination,
 )
 from pyro_hoim.log_linear.bounds.annealed import BoundedAnnealing, better_of
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 
 PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 12), 2)
 BUCKETS = BucketImportance(max_cells=2**4, seed=1)

@@ -12,8 +12,7 @@ from pyro_hoim.core.operations import score
 from pyro_hoim.core.scores import mean_gain, rows_are_distinct
 from pyro_hoim.data import CountTable, Observations
 from pyro_hoim.datasets import load_table
-from pyro_hoim.dependency_network import learn_network
-from pyro_hoim.dependency_network.study.analysis import analyse_network
+from pyro_hoim.dependency_network import analyse_network, learn_network
 from pyro_hoim.errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
 from pyro_hoim.generalized_root import PoissonFamily, analyse_roots
 from pyro_hoim.log_linear import (

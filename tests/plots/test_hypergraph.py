@@ -10,12 +10,10 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch, Polygon
 from scipy.spatial.distance import cdist
 
+from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.plots import circle_order, pair_matrix, plot_hypergraph, plot_pairs
 from pyro_hoim.plots.drawing import ORANGE, SLATE, figure_of
-from pyro_hoim.plots.hypergraph import circle_order, plot_hypergraph
-from pyro_hoim.plots.pairs import pair_matrix, plot_pairs
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 
 FIVE = InteractionHypergraph.from_order(Domain.from_cardinalities(dict.fromkeys("abcde", 2)), 3)
 MANY = InteractionHypergraph.from_order(

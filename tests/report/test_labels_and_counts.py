@@ -8,15 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pyro_hoim import Observations
+from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.core.words import plain
 from pyro_hoim.log_linear import SelectionOptions, learn
-from pyro_hoim.plots.drawing import figure_of
-from pyro_hoim.plots.hypergraph import plot_hypergraph
-from pyro_hoim.plots.pairs import pair_matrix, plot_pairs
+from pyro_hoim.plots import figure_of, pair_matrix, plot_hypergraph, plot_pairs
 from pyro_hoim.report import plain_text, render_page
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import analyse, analyse_learned
 
 LONG = "how satisfied are you, all things considered, with the service that you received from our staff (1)"

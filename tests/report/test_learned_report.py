@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Observations
+from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.core import Verdict
 from pyro_hoim.core.words import plural
 from pyro_hoim.information import RemovalValue
 from pyro_hoim.log_linear import AnnealedImportance, SampledTraining, fit_collection, learn
 from pyro_hoim.report import plain_text, render_page, write_page
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import analyse_learned
 
 

@@ -9,9 +9,8 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
+from pyro_hoim import Domain, Observations, load_table
 from pyro_hoim.core.words import shorten
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
 from pyro_hoim.dependency_network import (
     DecisionGraph,
     LeafConditional,
@@ -24,7 +23,6 @@ from pyro_hoim.dependency_network import (
 )
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.report import plain_text, render_page
-from pyro_hoim.schema import Domain
 
 DOMAIN = Domain.from_labels({"a": ["no", "yes"], "b": ["x", "y", "z"], "c": ["low", "high"], "$d$": ["1", "2"]})
 

@@ -10,14 +10,12 @@ from matplotlib import image
 from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch
 
-from pyro_hoim import Domain, Observations, load_table
+from pyro_hoim import Domain, InteractionHypergraph, Observations, load_table
 from pyro_hoim.core.words import num_states_text, number
 from pyro_hoim.log_linear.fitting.existence import MLEExistence
+from pyro_hoim.plots import plot_comparison, plot_fitted, plot_forest
 from pyro_hoim.plots.drawing import BLUE, ORANGE, figure_of
-from pyro_hoim.plots.fitted import plot_fitted
-from pyro_hoim.plots.intervals import plot_comparison, plot_forest
 from pyro_hoim.report import plain_text, render_page, write_page
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import Analysis, PosteriorSettings, analyse
 from pyro_hoim.study.model import rank_figure, trace_figure
 

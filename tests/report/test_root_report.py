@@ -7,11 +7,10 @@ from functools import lru_cache, partial
 import numpy as np
 import pytest
 
+from pyro_hoim import CountTable, InputError
 from pyro_hoim.cli.output import written
 from pyro_hoim.core import Scores
 from pyro_hoim.core.words import options_written
-from pyro_hoim.data import CountTable
-from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import (
     GaussianFamily,
     PathStep,

@@ -12,12 +12,11 @@ import pytest
 import torch
 
 import pyro_hoim as hoim
-from pyro_hoim import CountTable, InteractionHypergraph
+from pyro_hoim import CountTable, InputError, InteractionHypergraph
 from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.core import families, family, register
 from pyro_hoim.core.operations import stored_model
 from pyro_hoim.data.frames import as_observations
-from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import FitResult
 from pyro_hoim.results import Fitted, LoadedModel
 from pyro_hoim.testing import RESULT_CHECKS, ResultCase, check_result

@@ -19,7 +19,7 @@ import statsmodels.api as sm
 import torch
 
 import pyro_hoim as hoim
-from pyro_hoim import InteractionHypergraph, LogLinearEnergy, Observations
+from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, Observations
 from pyro_hoim.cli import run
 from pyro_hoim.core.family import family_of_model
 from pyro_hoim.errors import InputError, ModelFileError
@@ -28,7 +28,6 @@ from pyro_hoim.families import add_info
 from pyro_hoim.information import removal_values
 from pyro_hoim.log_linear import ModelFile, load_model
 from pyro_hoim.runs.container import LOG_LINEAR, write_container
-from pyro_hoim.schema import Domain
 
 from support.fitted_zeros import APART, KINDS, LEVELS, PAIRS, SOCIAL, case, cells, logs, mask_of, rows_of
 

@@ -13,10 +13,8 @@ import torch
 from scipy.stats import chi2
 
 import pyro_hoim as hoim
-from pyro_hoim import Domain, InteractionHypergraph, Observations
-from pyro_hoim.errors import InputError, NonexistentEstimateWarning
-from pyro_hoim.log_linear import L2, Auto, ImpossibleStates, Stopping, load_model
-from pyro_hoim.log_linear.goodness.goodness_of_fit import term_tests
+from pyro_hoim import Domain, InputError, InteractionHypergraph, NonexistentEstimateWarning, Observations
+from pyro_hoim.log_linear import L2, Auto, ImpossibleStates, Stopping, load_model, term_tests
 
 from support.fitted_zeros import fitted_law
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Domain, InteractionHypergraph, Observations
+from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations
 from pyro_hoim.core import Law
-from pyro_hoim.errors import InputError
 from pyro_hoim.information import Projections, marginal_refined_information
 
 from studies.printed import PrintedTrainer, Reading, printed_search, printed_stop

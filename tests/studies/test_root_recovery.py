@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.data import CountTable
-from pyro_hoim.errors import InputError
+from pyro_hoim import CountTable, InputError
 from pyro_hoim.generalized_root import ExponentialFamily, RootSettings, fit_root_path, fit_roots
 from pyro_hoim.testing import FALSE_ALARM_RATE, chi_square_p_value, raises
 

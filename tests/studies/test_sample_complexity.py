@@ -10,9 +10,8 @@ import pytest
 import scipy.linalg
 import torch
 
-from pyro_hoim import Domain, InteractionHypergraph
+from pyro_hoim import Domain, InputError, InteractionHypergraph
 from pyro_hoim.core import Law
-from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, SelectionOptions, Stopping, prune, select
 from pyro_hoim.testing import FALSE_ALARM_RATE, chi_square_p_value, exact_table, raises
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim import InteractionHypergraph, Observations, load_table
 from pyro_hoim.core.prediction import extend_rows
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.information import log_z_difference, removal_effect, removal_values, without
 from pyro_hoim.information.removal import with_supersets
@@ -24,7 +23,6 @@ from pyro_hoim.log_linear import (
     synthesise,
 )
 from pyro_hoim.log_linear.given import predict, row_log_weights
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import PosteriorSettings, analyse, run_posterior
 from pyro_hoim.testing import raises
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.datasets import load_table
-from pyro_hoim.errors import InputError
+from pyro_hoim import InputError, load_table
 from pyro_hoim.log_linear.constrained.norms import interaction_matrix
 from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.study import constrained as sections

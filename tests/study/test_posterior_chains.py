@@ -14,11 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.data import Observations
-from pyro_hoim.interop.arviz import to_arviz
+from pyro_hoim import Domain, InteractionHypergraph, Observations, to_arviz
 from pyro_hoim.runs import RunOptions
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import PosteriorSettings, analysis, run_posterior
 from pyro_hoim.testing import raises
 

@@ -9,15 +9,12 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_hoim import load_table
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, InteractionHypergraph, Observations, load_table
 from pyro_hoim.inference import ChainSettings, StructureEvidence, StructurePrior, enumerate_structures, log_evidence
 from pyro_hoim.inference.structure.chains import ThetaProposal, theta_given
 from pyro_hoim.interop import backend
 from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, Prior, cell_log_likelihood
 from pyro_hoim.runs.checkpoint import RunOptions
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study.structures import find_structures, record_structures
 from pyro_hoim.testing import FALSE_ALARM_RATE
 

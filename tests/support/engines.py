@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.compute.engine import Wanted
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
 from pyro_hoim.testing.assertions import FALSE_ALARM_RATE, assert_close, assert_equal, assert_exact_law, required_draws
 from pyro_hoim.testing.backends import standard_hypergraphs
 from pyro_hoim.testing.conformance import run_cases

@@ -14,12 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyro_hoim.generalized_root.energy import GeneralizedRootEnergy
+from pyro_hoim import Domain, GeneralizedRootEnergy, InteractionHypergraph, LogLinearEnergy, RootStructure, Variable
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily
-from pyro_hoim.generalized_root.structure import RootStructure
-from pyro_hoim.log_linear.energy import LogLinearEnergy
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
 
 from .root_models import log_sum
 

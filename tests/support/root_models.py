@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from pyro_hoim.generalized_root.energy import GeneralizedRootEnergy
+from pyro_hoim import Domain, GeneralizedRootEnergy, RootStructure, Variable
 from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
@@ -18,8 +18,6 @@ from pyro_hoim.generalized_root.nodes.families import (
     PoissonFamily,
     TruncatedPoissonFamily,
 )
-from pyro_hoim.generalized_root.structure import RootStructure
-from pyro_hoim.schema import Domain, Variable
 
 ROOT_FAMILIES: dict[str, NodeFamily] = {
     "poisson": PoissonFamily(),

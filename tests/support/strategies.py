@@ -11,8 +11,7 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
+from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.testing import SCALES, random_tables
 
 _SHAPES = ("any", "empty", "main effects", "pairs", "saturated", "disconnected", "chain", "cycle")

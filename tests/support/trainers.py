@@ -9,14 +9,11 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from pyro_hoim import InteractionHypergraph, Observations
 from pyro_hoim.core.trainer import Trainer, TrainingReport
-from pyro_hoim.data.observations import Observations
 from pyro_hoim.log_linear.coding import parametrization
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
-from pyro_hoim.testing.assertions import assert_close, assert_equal
-from pyro_hoim.testing.backends import standard_hypergraphs
+from pyro_hoim.testing import assert_close, assert_equal, exact_log_partition, exact_table, standard_hypergraphs
 from pyro_hoim.testing.conformance import run_cases
-from pyro_hoim.testing.oracles import exact_log_partition, exact_table
 
 MakeTrainer = Callable[[Observations, InteractionHypergraph], Trainer]
 

@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from pyro.distributions import TorchDistribution, constraints
 from scipy import stats
 
-from pyro_hoim import testing
+from pyro_hoim import InputError, LogLinearEnergy, testing
 from pyro_hoim.core.partition import Cost, LogPartition
-from pyro_hoim.errors import InputError
-from pyro_hoim.log_linear.energy import LogLinearEnergy
 
 from support.strategies import domains, hypergraphs, models
 

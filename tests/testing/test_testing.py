@@ -8,11 +8,8 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_hoim import testing
-from pyro_hoim.errors import InputError
+from pyro_hoim import Domain, InputError, InteractionHypergraph, testing
 from pyro_hoim.log_linear import AnnealedImportance, VariableElimination
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure.hypergraph import InteractionHypergraph
 from pyro_hoim.testing import exact_log_partition
 
 from support.hard_models import (

@@ -12,16 +12,15 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import override
 
+from pyro_hoim import Domain, Observations
 from pyro_hoim.core import Answer, Content, Family, Option, Part, Prediction, Question, Request, Scores, Section, Study
 from pyro_hoim.core.command.answers import prediction_answer, score_answer
 from pyro_hoim.core.command.options import LABEL, LABELLED
 from pyro_hoim.core.command.rows import LabelledPlan, Missing, Table
 from pyro_hoim.core.words import columns_of, fixed
-from pyro_hoim.data import Observations
 from pyro_hoim.errors import out_of_range
 from pyro_hoim.runs.container import ModelRecord
 from pyro_hoim.runs.rules import DOMAIN, Rule
-from pyro_hoim.schema import Domain
 
 KIND = "bernoulli-mixture"
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pyro_hoim import Domain, InteractionHypergraph, Observations, Variable
 from pyro_hoim.boltzmann import BoltzmannMachine, MachineStructure, RestrictedBoltzmannMachine
 from pyro_hoim.core import Law
-from pyro_hoim.data import Observations
 from pyro_hoim.dependency_network import DependencyConditionals, DependencyNetwork, TableConditional
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
@@ -39,8 +39,6 @@ from pyro_hoim.log_linear import (
     fit,
     statistics_of,
 )
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 
 Quantities = dict[str, Callable[[Any], torch.Tensor]]
 

@@ -7,12 +7,9 @@ import pyro
 import pytest
 import torch
 
+from pyro_hoim import Domain, HierarchicalLogLinear, InputError, InteractionHypergraph, LogLinearStatistics, Variable
 from pyro_hoim.dependency_network import DependencyConditionals, DependencyNetwork, TableConditional
-from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import GeneralizedRoot, PoissonFamily, RootStructure
-from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearStatistics
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 
 CODES = Domain.from_cardinalities({"a": 2, "b": 2})
 COUNTS = Domain([Variable("a", kind="count"), Variable("b", kind="count")])

@@ -14,8 +14,8 @@ import torch
 from pyro.infer import MCMC, NUTS, SVI, JitTrace_ELBO
 from pyro.infer.mcmc.util import initialize_model
 
+from pyro_hoim import Domain, InputError, InteractionHypergraph, Variable
 from pyro_hoim.dependency_network import DependencyConditionals, DependencyNetwork, TableConditional
-from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRoot, PoissonFamily, RootStructure
 from pyro_hoim.log_linear import (
     Auto,
@@ -28,8 +28,6 @@ from pyro_hoim.log_linear import (
     statistics_of,
 )
 from pyro_hoim.log_linear.laws.natural_parameters import solve_natural_parameters
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 
 pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.func import grad, hessian, jacrev, jvp, vmap
 
-from pyro_hoim.errors import InputError
+from pyro_hoim import Domain, InputError, InteractionHypergraph, Variable
 from pyro_hoim.generalized_root import GeneralizedRoot, PoissonFamily, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.log_linear import (
     AnnealedImportance,
@@ -16,8 +16,6 @@ from pyro_hoim.log_linear import (
     normal_prior,
     parametrization,
 )
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_log_partition
 
 GRAPH = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2]), 2)

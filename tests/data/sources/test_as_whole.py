@@ -21,13 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pyro_hoim import Domain, Observations
+from pyro_hoim import Domain, InputError, Observations, Variable
 from pyro_hoim.data import open_rows
 from pyro_hoim.data.files.safe_cells import MARK
 from pyro_hoim.data.sources import cluster
 from pyro_hoim.data.sources.cluster import local_client
-from pyro_hoim.errors import InputError
-from pyro_hoim.schema import Variable
 
 pytestmark = pytest.mark.filterwarnings("ignore:levels like others")  # such as n/a
 

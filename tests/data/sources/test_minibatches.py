@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from pyro_hoim import HierarchicalLogLinear, InteractionHypergraph, LogLinearEnergy, Observations
-from pyro_hoim.data import InformationTable, MemoryRows, open_rows
-from pyro_hoim.data.sources.rows import RowSource
+from pyro_hoim.data import InformationTable, MemoryRows, RowSource, open_rows
 from pyro_hoim.errors import InputError, MissingDataError
 
 COLUMNS = ["number", "text", "truth", "size"]

@@ -9,8 +9,7 @@ import torch
 from network_oracles import pair
 
 from pyro_hoim import Domain, Observations, load_table
-from pyro_hoim.core import Law
-from pyro_hoim.core.prediction import ClampedGibbs
+from pyro_hoim.core import ClampedGibbs, Law
 from pyro_hoim.dependency_network import (
     DependencyConditionals,
     TableConditional,

@@ -12,8 +12,11 @@ from scipy.special import gammaln
 
 from pyro_hoim import ConvergenceWarning, Domain, InputError, IntractableError, Variable
 from pyro_hoim.generalized_root import (
+    ExponentialFamily,
+    GaussianFamily,
     GeneralizedRoot,
     GeneralizedRootEnergy,
+    PoissonFamily,
     RootAnnealed,
     RootAuto,
     RootChains,
@@ -22,19 +25,14 @@ from pyro_hoim.generalized_root import (
     RootPseudoLikelihood,
     RootSettings,
     RootStructure,
+    TruncatedPoissonFamily,
     UserFamily,
     check_normalizable,
     draw_from_nodes,
     fit_roots,
     node_bounds,
-    node_moments,
-)
-from pyro_hoim.generalized_root.nodes.families import (
-    ExponentialFamily,
-    GaussianFamily,
-    PoissonFamily,
-    TruncatedPoissonFamily,
     node_family,
+    node_moments,
 )
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, chi_square_p_value, raises
 

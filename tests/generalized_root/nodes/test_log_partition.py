@@ -12,10 +12,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.generalized_root import draw_from_nodes
+from pyro_hoim.generalized_root import draw_from_nodes, node_bounds, node_log_partition, node_moments
 from pyro_hoim.generalized_root.nodes import kernels
 from pyro_hoim.generalized_root.nodes.bound_kernels import bound_counts
-from pyro_hoim.generalized_root.nodes.bounds import node_bounds
 from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
@@ -25,7 +24,6 @@ from pyro_hoim.generalized_root.nodes.families import (
 )
 from pyro_hoim.generalized_root.nodes.integrability_kernels import is_integrable
 from pyro_hoim.generalized_root.nodes.kernels import evaluate_nodes
-from pyro_hoim.generalized_root.nodes.log_partition import node_log_partition, node_moments
 from pyro_hoim.testing import raises
 
 BY_CODE = {0: PoissonFamily(), 2: ExponentialFamily(), 3: GaussianFamily()}

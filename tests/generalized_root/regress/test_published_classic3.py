@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from pyro_hoim.generalized_root import RootSettings, fit_roots
-from pyro_hoim.generalized_root.nodes.families import PoissonFamily
+from pyro_hoim.generalized_root import PoissonFamily, RootSettings, fit_roots
 from pyro_hoim.generalized_root.regress.node import solve_node
 from pyro_hoim.generalized_root.regress.options import search_space
 from pyro_hoim.generalized_root.regress.rows import prepare_rows

@@ -15,7 +15,7 @@ from pyro.optim import ClippedAdam
 from scipy import stats
 
 from pyro_hoim import Domain, InteractionHypergraph, LogLinearStatistics, Observations, run_mcmc
-from pyro_hoim.inference import MixedGibbs, enumerate_structures, structure_model
+from pyro_hoim.inference import MixedGibbs, StructurePrior, enumerate_structures, structure_model
 from pyro_hoim.inference.mixed import _sites as sites
 from pyro_hoim.inference.structure.guide import (
     AutoStructure,
@@ -24,7 +24,6 @@ from pyro_hoim.inference.structure.guide import (
     StructureELBO,
     present_normal,
 )
-from pyro_hoim.inference.structure.prior import StructurePrior
 from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, statistics_of
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, raises

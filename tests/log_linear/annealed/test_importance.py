@@ -12,10 +12,9 @@ import torch
 from other_device import AWAY, pretend
 from scipy import special, stats
 
-from pyro_hoim import AnnealedImportance, Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
+from pyro_hoim import AnnealedImportance, Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, Observations
 from pyro_hoim.annealing import acceptance_ratio, log_mean_weight, runs as annealed_runs
 from pyro_hoim.core import PartitionBackend
-from pyro_hoim.data import Observations
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.log_linear import Auto, log_frequencies
 from pyro_hoim.log_linear.annealed.importance import AnnealedLogLinear

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, sample_chains
-from pyro_hoim.log_linear import AnnealedImportance
+from pyro_hoim import AnnealedImportance, Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, sample_chains
 from pyro_hoim.log_linear.chains import choice as choices
 from pyro_hoim.log_linear.chains.choice import effective_draws, planned_cost
 from pyro_hoim.runs import GibbsSchedule

@@ -10,9 +10,8 @@ import pytest
 import torch
 from numba import njit
 
-from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, sample_chains
+from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, MixedGibbs, sample_chains
 from pyro_hoim.compute.vectors import load_few, log, store
-from pyro_hoim.inference import MixedGibbs
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear
 from pyro_hoim.log_linear.chains.products_engine import ProductsEngine
 from pyro_hoim.log_linear.chains.tables_engine import TablesEngine

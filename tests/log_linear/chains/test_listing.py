@@ -8,8 +8,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
-from pyro_hoim.inference import MixedGibbs
+from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, MixedGibbs
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear, VariableElimination
 from pyro_hoim.log_linear.chains.inside import Listing
 from pyro_hoim.log_linear.impossible import support_of

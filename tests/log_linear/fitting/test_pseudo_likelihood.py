@@ -11,12 +11,10 @@ import torch
 from law_models import corner_indicators
 
 from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, Observations, fit
-from pyro_hoim.log_linear import ImpossibleStates, LogLinearPseudoLikelihood, normal_prior
-from pyro_hoim.log_linear.coding import parametrization
+from pyro_hoim.log_linear import L2, ImpossibleStates, LogLinearPseudoLikelihood, normal_prior, parametrization
 from pyro_hoim.log_linear.fitting import objectives
 from pyro_hoim.log_linear.fitting.design import Coordinates, cell_counts, design_matrix
 from pyro_hoim.log_linear.fitting.objectives import Penalised, PseudoLikelihood
-from pyro_hoim.log_linear.fitting.penalties import L2
 from pyro_hoim.log_linear.fitting.solvers import lbfgs
 from pyro_hoim.testing import raises
 

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 import pyro_hoim as hoim
-from pyro_hoim import Domain, Observations
-from pyro_hoim.errors import NonexistentEstimateWarning
+from pyro_hoim import Domain, NonexistentEstimateWarning, Observations
 
 MONKEYS = np.array(
     [[0, 1, 5, 8, 9, 0], [29, 0, 14, 46, 4, 0], [0] * 6, [2, 3, 1, 0, 38, 2], [0, 0, 0, 0, 0, 1], [9, 25, 4, 6, 13, 0]]

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
 
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
+from pyro_hoim import Domain, InteractionHypergraph, Observations, load_table
 from pyro_hoim.errors import (
     ConvergenceWarning,
     InputError,
@@ -40,8 +39,6 @@ from pyro_hoim.log_linear import (
 from pyro_hoim.log_linear.fitting import existence as existence_module, incomplete
 from pyro_hoim.log_linear.fitting.design import cell_counts, design_matrix
 from pyro_hoim.log_linear.fitting.existence import find_face
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
 
 QUIET = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")

@@ -15,7 +15,7 @@ from fitted import DIAGONAL, of_table, order_fit
 from scipy.stats import binom, chi2, hypergeom
 from statsmodels.stats.multitest import multipletests
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.datasets import load_table, tables
 from pyro_hoim.errors import InputError, IntractableError, MissingDataError, NonexistentEstimateWarning
 from pyro_hoim.log_linear import (
@@ -35,8 +35,6 @@ from pyro_hoim.log_linear import (
     term_tests,
 )
 from pyro_hoim.log_linear.fitting.design import design_matrix
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "log_linear_fits.json").read_text())["entries"]

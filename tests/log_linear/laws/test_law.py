@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from law_models import CHAIN, CYCLE, GRAPHS, TRIPLES, WEAK, draw_theta, graph, law_of, theta_of
 from torch.distributions import kl_divergence
 
-from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError
+from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError, Variable
 from pyro_hoim.core import StateSpace
 from pyro_hoim.core.laws import shared
 from pyro_hoim.errors import InputTypeError, UnknownNameError
@@ -28,7 +28,6 @@ from pyro_hoim.generalized_root import (
     TruncatedPoissonFamily,
 )
 from pyro_hoim.log_linear import Auto, HierarchicalLogLinear, LogLinearEnergy, energy as model_module, parametrization
-from pyro_hoim.schema import Variable
 from pyro_hoim.testing import (
     assert_close,
     assert_exact_law,

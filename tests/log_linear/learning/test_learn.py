@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import pyro_hoim as hoim
-from pyro_hoim import Auto, Domain, InputError, LogLinearEnergy, Observations
+from pyro_hoim import Auto, Domain, InputError, InteractionHypergraph, LogLinearEnergy, Observations, Variable
 from pyro_hoim.core.operations import row_log_likelihood
 from pyro_hoim.data import ColumnGroup, JoinedColumns, join_columns
 from pyro_hoim.data.frames import check_columns
@@ -33,8 +33,6 @@ from pyro_hoim.log_linear.learning.learn import columns_joined
 from pyro_hoim.log_linear.search.scores import GainEstimate
 from pyro_hoim.runs import RunOptions, checkpoint
 from pyro_hoim.runs.checkpoint import TimeUp
-from pyro_hoim.schema import Variable
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study.learned import analyse_learned
 from pyro_hoim.testing import raises
 

@@ -8,8 +8,7 @@ import statsmodels.api as sm
 import torch
 from scipy.stats import chi2
 
-from pyro_hoim import Domain, InteractionHypergraph, NonexistentEstimateWarning, Observations, load, save
-from pyro_hoim.errors import InputError
+from pyro_hoim import Domain, InputError, InteractionHypergraph, NonexistentEstimateWarning, Observations, load, save
 from pyro_hoim.log_linear import (
     L2,
     Enumeration,
