@@ -68,8 +68,7 @@ REALS = {
 
 @pytest.mark.parametrize("name", list(CALLS))
 def test_numpy_integers_are_integers(name, tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         CALLS[name](np.int64(2), tmp_path)
         for wrong in (np.float64(2.5), np.bool_(True), True):  # the control
             with pytest.raises((InputError, InputTypeError)):
@@ -79,8 +78,7 @@ def test_numpy_integers_are_integers(name, tmp_path):
 @pytest.mark.parametrize("name", list(REALS))
 @pytest.mark.parametrize("kind", [np.int64, np.float32])
 def test_numpy_numbers_are_numbers(name, kind):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         REALS[name](kind(1))
         with pytest.raises((InputError, InputTypeError)):
             REALS[name](np.bool_(True))  # the control

@@ -151,8 +151,7 @@ def test_work_on_counts_is_that_of_pairs_in_one_row():
 
 def test_a_fit_without_a_structure_takes_all_pairs_where_these_are_in_reach_and_says_nothing():
     frame = labels(4, 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         results = [hoim.fit(frame), hoim.fit(data=frame), hoim.fit(hoim.Observations.from_pandas(frame))]
     expected = hoim.fit(frame, order=2)
     for result in results:
@@ -249,8 +248,7 @@ def test_a_long_fit_by_pseudo_likelihood_warns_by_the_formula_of_the_plan(monkey
     assert 10 < seconds < 100
     with pytest.warns(CostWarning, match=rf"very roughly {seconds:.0f} seconds \(28,800 parameters, 2,000 rows\)"):
         hoim.fit(frame, order=2, prior="unit", objective="pseudo-likelihood")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", CostWarning)
+    with warnings.catch_warnings(action="error", category=CostWarning):
         hoim.fit(frame.iloc[:, :30], order=2, prior="unit", objective="pseudo-likelihood")
 
 
@@ -259,8 +257,7 @@ def test_a_long_fit_by_a_bound_warns_and_says_what_takes_less(monkeypatch):
     words = r"takes very roughly .* \(mini-buckets of up to 65,536 cells\); partition=MiniBuckets\(max_cells=...\)"
     with pytest.warns(CostWarning, match=words):
         hoim.fit(labels(40, 2, 300), order=2, prior="unit", objective="bound")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", CostWarning)
+    with warnings.catch_warnings(action="error", category=CostWarning):
         partition = hoim.log_linear.MiniBuckets(max_cells=2**8)
         hoim.fit(labels(40, 2, 300), order=2, prior="unit", objective="bound", partition=partition)
 
@@ -269,8 +266,7 @@ def test_a_fit_of_few_rows_and_many_parameters_warns_of_the_study_of_existence(m
     monkeypatch.setattr(front, "_fitted", lambda *_: None)
     with pytest.warns(CostWarning, match=r"takes very roughly . minutes"):
         hoim.fit(labels(12, 2, 300), order=4, prior="unit")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", CostWarning)
+    with warnings.catch_warnings(action="error", category=CostWarning):
         hoim.fit(labels(12, 2, 3000), order=4, prior="unit")
 
 
@@ -403,8 +399,7 @@ def test_calls_of_open_routes_repeat_what_was_said_of_the_columns_and_run_as_pri
         "structures",
         "network",
     ]
-    with warnings.catch_warnings(record=True):
-        warnings.simplefilter("always", DataWarning)
+    with warnings.catch_warnings(record=True, action="always", category=DataWarning):
         expected = hoim.fit(frame, **said)
         results = {route.name: printed(route.call, frame) for route in table.routes if route.is_open}
     np.testing.assert_array_equal(results["pairs"].theta, expected.theta)
@@ -470,8 +465,7 @@ def test_rows_that_are_read_piece_by_piece_are_planned_and_routed(closed, name, 
         hoim.fit(rows)
     table = hoim.plan(rows, missing="drop")
     assert table.advised.name == name
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CostWarning)
+    with warnings.catch_warnings(record=True, action="always", category=CostWarning) as caught:
         results = [hoim.fit(rows, missing="drop"), printed(table.advised.call, rows)]
     routed = [str(w.message) for w in caught if "so this is" in str(w.message)]
     assert len(routed) == bool(closed) and all(f"so this is {table.advised.call}; " in line for line in routed)
@@ -571,8 +565,7 @@ def test_parameters_and_cells_are_counted_beside_structural_zeros_as_by_the_fit(
         frame = possible(frame)
         frame = frame[~((frame["sex"] == "m") & (frame["age"] == "old") & (frame["state"] == "widowed"))]
     table = hoim.plan(frame, structural_zeros=zeros)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         fitted = hoim.fit(frame, order=2, structural_zeros=zeros, prior="normal:1")
     words = table["pairs"].reason
     assert words.startswith(f"{fitted.num_parameters_possible} parameters")

@@ -75,8 +75,7 @@ survey.head()
 # warning says so.
 
 # %%
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
+with warnings.catch_warnings(record=True, action="always") as caught:
     rows = Observations.from_csv(folder / "survey.csv")
 note = str(caught[0].message)
 print(note)

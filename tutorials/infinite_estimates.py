@@ -47,8 +47,7 @@ titanic.table().sum((1, 3))  # class by age: the crew has no children
 # margins must leave empty. It then fits the others, and warns.
 
 # %%
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
+with warnings.catch_warnings(record=True, action="always") as caught:
     estimate = fit(pairs, titanic)
 
 for warning in caught:

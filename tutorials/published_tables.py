@@ -91,8 +91,7 @@ def discriminative(train, test, target):
     x, x_test = (np.delete(part.codes.numpy(), at, axis=1) for part in (train, test))
     y, y_test = (part.codes[:, at].numpy() for part in (train, test))
     wide, wide_test = (np.concatenate([np.eye(n)[c[:, j]] for j, n in enumerate(cards)], axis=1) for c in (x, x_test))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         logistic = LogisticRegression(max_iter=500).fit(wide, y).score(wide_test, y_test)
         bayes = CategoricalNB(min_categories=cards).fit(x, y).score(x_test, y_test)
     return 100 * logistic, 100 * bayes

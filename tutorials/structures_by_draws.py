@@ -107,8 +107,7 @@ codes = np.stack([first, first, (first + second) % 3, second], 1)
 copies = Observations(Domain.from_cardinalities({"x": 3, "copy": 3, "sum": 3, "y": 3}), torch.from_numpy(codes))
 graphs = StructurePrior(copies.domain, space="decomposable")
 starts = [graphs.space.hypergraph_of(mask) for mask in (0, 2**6 - 1)]
-with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter("always", ConvergenceWarning)
+with warnings.catch_warnings(record=True, action="always", category=ConvergenceWarning) as told:
     cold = sample_structures(copies, "conjugate:1", graphs, ChainSettings(2, 300, 50, starts=starts), seed=1)
 print(cold.status)
 print(told[0].message)

@@ -130,8 +130,7 @@ truth = float(Enumeration().log_partition(model).value)
 
 def runs(model, number, **options):
     """Repeated estimates; their warnings are counted, not shown."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         return [AnnealedImportance(seed=s, **options).log_partition(model) for s in range(number)]
 
 

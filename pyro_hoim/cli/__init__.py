@@ -122,8 +122,8 @@ def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
     That is 0, or 2 for wrong input and what the system refuses (one line on standard error), 128 and the number of a
     signal that ended it, such as 130 after Ctrl-C, or 141 where the reader of a pipe has gone.
     """
-    with warnings.catch_warnings(), options_written(written), signals_received() as received:
-        warnings.simplefilter("ignore")  # a person at the shell can act on our warnings only
+    # A person at the shell can act on our warnings only.
+    with warnings.catch_warnings(action="ignore"), options_written(written), signals_received() as received:
         for category in (ConvergenceWarning, DataWarning, FamilyWarning, NonexistentEstimateWarning):
             warnings.simplefilter("always", category)
         warnings.showwarning = _Warned()

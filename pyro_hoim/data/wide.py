@@ -285,8 +285,7 @@ def long_cells(table: CsvColumns, keep: str = "count=None") -> CsvColumns:
     if table.row_names:
         frame.index = pd.Index(table.row_names, dtype=object)
     # What a frame would warn of is a note of the file.
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         long = long_table(frame, argument=table.path, keep=keep)
     if long is frame:
         return table

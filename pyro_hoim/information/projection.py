@@ -126,9 +126,8 @@ def project(
     size = hypergraph.num_parameters
     is_small = size <= _MAX_NEWTON_PARAMETERS and size * hypergraph.domain.num_states <= _MAX_DESIGN_ENTRIES
     if method == "newton" or (method == "auto" and is_small):
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(action="ignore", category=NonexistentEstimateWarning):
             # An estimate at infinity is a projection on the boundary; what did not converge is said below.
-            warnings.simplefilter("ignore", NonexistentEstimateWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
             fitted = fit(hypergraph, law.cells, method="newton")
         q = fitted.probs.numpy().reshape(p.shape)
@@ -536,8 +535,7 @@ def split_divergence(law: Law | DataLike | Projections, model: LogLinearEnergy |
 
 def split_of_rows(law: Law | Projections, model: LogLinearEnergy | FitResult) -> DivergenceSplit | None:
     """The split for a page; None where the projection has not converged."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         split = split_divergence(law, model)
     return split if split.projection.is_converged else None
 

@@ -245,8 +245,7 @@ def _arviz_figures(values: Array, backend: BackendName | None) -> dict[str, Arra
     calls = {name: call for name, call in _FIGURES.items() if name != "r_hat" or len(values) > 1}
     result: dict[str, Array] = {}
     # An indicator that is rare in half a chain has constant halves, about which ArviZ divides by zero and is right.
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         for name, (function, options) in calls.items():
             figures = getattr(engine.stats, function)(data, **options)
             group = getattr(figures, "children", {}).get("posterior", figures)

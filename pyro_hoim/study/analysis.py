@@ -495,8 +495,7 @@ def _fitted(
 def _independent(train: Observations) -> FitResult:
     """The model of independent variables."""
     structure = InteractionHypergraph(train.domain, [(name,) for name in train.domain.names])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NonexistentEstimateWarning)  # said of the model itself
+    with warnings.catch_warnings(action="ignore", category=NonexistentEstimateWarning):  # said of the model itself
         result = fit_incomplete(structure, train) if train.has_missing else fit(structure, train)
     if result.status == "interrupted":
         raise KeyboardInterrupt

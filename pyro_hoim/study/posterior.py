@@ -90,8 +90,7 @@ def draw_chain(
     hypergraph: InteractionHypergraph, data: Observations, settings: PosteriorSettings, progress: bool, seed: int
 ) -> Chain:
     """One chain, which depends on its seed alone."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # judged over all chains together
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # judged over all chains together
         result = sample_posterior(
             hypergraph,
             data,
@@ -390,8 +389,8 @@ def _describe(
     # Leave-one-out by cell, each as often as it was seen.
     elpd = dict.fromkeys(("elpd", "se", "p", "max_pareto_k"), float("nan"))
     if whole and len(counts) > 1:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the largest Pareto k is part of the result
+        # The largest Pareto k is part of the result.
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
             loo = loo_by_cell(arviz_data)
         elpd = loo_figures(loo)
     divergences = int(stats["diverging"].sum()) if "diverging" in stats else 0
@@ -448,6 +447,5 @@ def compare_models(posteriors: Mapping[str, Posterior]) -> pd.DataFrame | None:
 
 def compare_data(data: Mapping[str, Any]) -> pd.DataFrame:
     """The same of ArviZ data with the log-likelihood of every cell, by name."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the largest Pareto k is part of the result
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # the largest Pareto k is part of the result
         return compare_by_cell(data).drop(columns="warning")

@@ -300,8 +300,8 @@ def _left_out(
         )
         r_hats = split_gelman_rubin(theta, chain_dim=0, sample_dim=1) if model.hypergraph.num_parameters else None
         r_hat = 1.0 if r_hats is None else float(r_hats.nan_to_num(1.0).max())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the largest Pareto k is part of the record
+        # The largest Pareto k is part of the record.
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
             figures = loo_figures(loo_by_cell(one))
         records.append(LeftOut(figures["elpd"], figures["se"], figures["p"], figures["max_pareto_k"], r_hat))
         data[str(index)] = one

@@ -58,8 +58,7 @@ def no_perfect_starts(monkeypatch):
 
 
 def run(backend, energy):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         return backend.log_partition(energy)
 
 

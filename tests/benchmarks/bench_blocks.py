@@ -62,8 +62,7 @@ def looked_at(chains, count, thin):
     chains.sweep(count * thin)
     seconds = time.process_time() - start
     energies = chains.sweep(count * thin, thin=thin, energies=True).energies.T.numpy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         effective, reduction = az.ess({"x": energies}, method="bulk"), az.rhat({"x": energies})
     return float(effective["x"]), float(reduction["x"]), float(energies.mean()), seconds
 

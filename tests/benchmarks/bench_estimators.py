@@ -119,8 +119,7 @@ def classifiers(names=TABLES, missing=0.0):
         if missing:
             cells[::2] = [X.mask(rng.random(X.shape) < missing) for X in cells[::2]]
         for label, model in models().items():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 probs, y, seconds = judged(model, cells)
             rows.append((name, label, *(f"{score:.4f}" for score in scores(probs, y)), f"{seconds:.2f}"))
             print(*rows[-1], flush=True)
@@ -133,8 +132,7 @@ def rows_and_pickles(repeats=200):
     rows = []
     for name in ("breast_cancer", "adult"):
         X, y, *_ = table(name)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             model = InteractionClassifier().fit(X, y)
         middle, least = median(lambda model=model, X=X: model.predict_proba(X[:1]), repeats)
         rows.append((name, X.shape[1], f"{1e3 * middle:.1f}", f"{1e3 * least:.1f}", f"{len(pickle.dumps(model)):,}"))

@@ -61,8 +61,7 @@ def peers(train, test, target):
     def indicators(codes):
         return np.concatenate([np.eye(n)[codes[:, j]] for j, n in enumerate(cards)], axis=1)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         logistic = LogisticRegression(max_iter=1000).fit(indicators(x), y)
         bayes = CategoricalNB(min_categories=cards).fit(x, y)
     return logistic.score(indicators(x_test), y_test), bayes.score(x_test, y_test)

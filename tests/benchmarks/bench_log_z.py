@@ -157,8 +157,7 @@ def without_perfect_starts():
 def estimated(model, seed, **options):
     backend = RootAnnealed if isinstance(model.energy, GeneralizedRootEnergy) else AnnealedImportance
     start = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         result = backend(seed=seed, **options).log_partition(model.energy)
     return result, time.process_time() - start
 

@@ -300,8 +300,7 @@ def ours(columns, train, test, order, rate):
 
     # Regressions of all penalties, of which one is chosen.
     start = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         rule, options = L1Rule("ebic"), {"order": order, "names": names, "settings": settings}
         choice = choose_l1(x, L1S, families, rule, **options)
         last = choice.path[-2].joined("or")

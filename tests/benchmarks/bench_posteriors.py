@@ -347,8 +347,7 @@ def speed(iterations):
     ]
     rows, rates = [], []
     for name, prior, structures, collapsed in cases:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # so few draws only compile the kernels
+        with warnings.catch_warnings(action="ignore"):  # so few draws only compile the kernels
             timed_posterior(czech, prior, structures, ChainSettings(2, 4, 0), collapsed=collapsed)
         settings = ChainSettings(num_chains=4, num_draws=1000, burn_in=0)
         _, seconds = timed_posterior(czech, prior, structures, settings, collapsed=collapsed, seed=1)

@@ -105,8 +105,7 @@ def run(order, seed, method="auto", **limits):
     train, validation, _ = three_parts(seed)
     hypergraph = InteractionHypergraph.from_order(train.domain, order)
     start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         stopping = Stopping(**{"patience": 20, **limits})
         result = fit(hypergraph, train, method=method, validation=validation, stopping=stopping)
     return result, time.perf_counter() - start

@@ -698,8 +698,7 @@ def test_layered_machines_are_learned_by_exact_gradients():
     counts = torch.zeros(2, 2, 2, 2)
     counts[0, 0, 0, 0] = counts[0, 1, 1, 1] = counts[1, 0, 1, 0] = 100
     rows = Observations.from_table(domain(4), counts)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         found = fit_machine(rows, structure, LearningOptions("exact", iterations=60, decay=0.01, scale=0.5))
     assert found.law.structure == structure and found.curve[-1][1] > found.curve[0][1] + 0.05
     scores = marginal_scores(structure, found.law.theta)

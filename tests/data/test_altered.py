@@ -155,8 +155,7 @@ def test_labels_and_names_that_look_alike_are_told(pair):
 
 
 def test_single_letters_in_two_cases_are_symbols():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert column(["A", "a", "A"]).domain["c"].labels == ("A", "a")
 
 

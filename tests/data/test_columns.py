@@ -146,8 +146,7 @@ DOORS = {
 @pytest.mark.parametrize("door", DOORS)
 def test_every_door_cuts_and_leaves_out_alike(door, tmp_path):
     few = FRAME.drop(columns=["years", "postcode"])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         found = DOORS[door](few, tmp_path, bins="auto")
     expected = {column.name: set(column.levels) for column in read_columns(few, bins="auto") if column.is_used}
     assert found == expected

@@ -112,8 +112,7 @@ def slope_of(number):
 
 
 def fitted(data, formula="linear(a):b"):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # of ranks, which have a test of their own
+    with warnings.catch_warnings(action="ignore", category=DataWarning):  # of ranks, which have a test of their own
         result = hoim.fit(formula, data)
     return result.summary()
 
@@ -201,8 +200,7 @@ def test_numbers_that_are_not_equally_far_apart_say_that_ranks_are_used(as_text)
     assert table["estimate"].iloc[0] == pytest.approx(slope_of(4), abs=1e-6)
     assert any("the ranks 1 to 4 are used, not the numbers" in note for note in table.attrs["notes"])
     logit = sm.GLM(_CELLS[:4], sm.add_constant(np.array(levels, float)), sm.families.Binomial()).fit(tol=1e-14)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         numbers = hoim.fit("linear(a, labels):b", frame).summary()
         hoim.fit("linear(a):b", frame_of([2, 4, 6, 8]))  # control: there ranks and numbers are the same model
     assert numbers["estimate"].iloc[0] == pytest.approx(logit.params[1], abs=1e-6)
@@ -292,8 +290,7 @@ def test_words_for_missing_are_told(word, tmp_path):
         assert hoim.Observations.from_csv(tmp_path / "d.csv").domain["a"].labels == (*sorted([word.strip(), "x", "y"]),)
     with pytest.warns(DataWarning, match="levels like others"):
         open_rows(tmp_path / "d.csv")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         found = hoim.fit("a*b", frame, missing="drop", missing_values=("", word))
     expected = hoim.fit("a*b", HOLES.dropna())
     assert found.log_likelihood == pytest.approx(expected.log_likelihood, abs=1e-9)
@@ -315,6 +312,5 @@ def test_the_advice_of_the_command_line_works_when_it_is_pasted(word, tmp_path):
     "levels", [["none", "some"], ["+", "-"], ["+", "–"], ["x", "y"], ["na-na", "nano"], ["0", "-1"], ["(na", "a.b"]]
 )
 def test_control_other_words_are_not_told(levels):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert set(as_observations(pd.DataFrame({"a": levels * 10})).domain["a"].labels) == set(levels)

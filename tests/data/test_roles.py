@@ -259,8 +259,7 @@ def test_sums_of_weights_are_no_rows(tmp_path, weight, options):
     found = hoim.fit("a*g", frame, weights="w")
     assert f"weights that add up to {total}," in repr(found) and f"{total} rows" not in repr(found)
     frame.to_csv(tmp_path / "d.csv", index=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         status, told = run(*verb_first(tmp_path / "d.csv", "--weights", "w", "--out", tmp_path / "m", *options))
     page = (tmp_path / "m" / "report.html").read_text()
     assert status == 0 and f"300 rows with weights that add up to {total}" in told, told

@@ -31,8 +31,7 @@ def test_formulas_are_found(cell):
 )
 def test_numbers_and_plain_text_are_no_danger(cell):
     assert safe_rows([[cell]], False)[2] == [] and as_written(cell) == cell == restored(cell)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         warn_of_formulas([], "")
 
 

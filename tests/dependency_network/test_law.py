@@ -447,8 +447,7 @@ def test_undecided_networks_warn_once():
     network = DependencyNetwork(DependencyConditionals(nodes), num_sweeps=1)
     with pytest.warns(ConvergenceWarning, match="not known whether the chain has a single limiting law"):
         network.sample((2,))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert network.expand((2,)).sample((2,)).shape == (2, 2, 17)
 
 

@@ -34,7 +34,6 @@ def test_advice_runs(call):
     elif "weights" in call or "clusters" in call:
         village = random.integers(0, 30, 300)
         named["df"] = df.assign(weight=random.gamma(2, 1, 300), village=village, region=village % 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         exec(f"answer = {call.removeprefix('result = ')}", named)
     assert named["answer"] is not None

@@ -45,8 +45,7 @@ def test_one_evaluation_of_the_engine_is_timed_and_a_slow_one_once(monkeypatch, 
 
 def test_short_fits_are_not_timed_and_say_nothing(monkeypatch):
     wound(monkeypatch)  # reading it would be an error
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", CostWarning)
+    with warnings.catch_warnings(action="error", category=CostWarning):
         assert hoim.fit(".^2", table(2, 4)).num_rows == 40
     graph = pairs(2, 10)
     assert 0 < timed_seconds(graph, Auto().plan(graph), 40) < 1

@@ -256,8 +256,7 @@ def test_constant_columns_and_too_many_parameters_warn_at_the_line_that_called(r
     assert {warning.category for warning in told} == {DataWarning, NonexistentEstimateWarning}
     assert {Path(warning.filename).name for warning in told} == {Path(__file__).name}
     assert "32 parameters for 12 rows" in str(told[0].message) and "prior='unit'" in str(told[0].message)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         hoim.fit(".^2", few, prior="unit")
         hoim.fit(".", rows.assign(w=1e-3), weights="w")
 

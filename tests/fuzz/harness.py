@@ -134,8 +134,7 @@ class _TooLongError(BaseException):
 
 def judge(reader: Reader, case: Any, folder: Path) -> str:
     """Whether a case was ``refused`` or ``right``; raises what is a failure."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             reader.read(case, folder)
         except HoimError as error:  # let go at the end of the block: with it the frames of the reader, and their bytes

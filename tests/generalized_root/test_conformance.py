@@ -108,8 +108,7 @@ def test_pseudo_posteriors_have_the_mode_and_curvature_of_their_definition(name)
     energy = mixed_energy(name)
     rows = mixed_states(energy, 30, seed=2)
     settings = NUTSSettings(num_draws=4, burn_in=4, num_chains=2, max_tree_depth=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # short chains
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # short chains
         posterior = sample_root_posterior(
             energy.structure, rows, energy.families, 1.0, settings, calibrate=False, progress=False
         )

@@ -412,8 +412,7 @@ def test_nuts_refuses_noise_but_takes_a_seed():
     with pytest.raises(ValueError, match="without a seed"):
         nuts(bayes(structure, rows, partition=mixed), 1)
     seeded = RootAnnealed(num_chains=32, num_temperatures=5, seed=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         assert nuts(bayes(structure, rows, 0.1, partition=seeded), 1, **SMALL)["psi"].shape == (1, 3)
     exact_inside = RootAuto(annealed=QUICK)  # an exact row of the table applies, so there is no noise
     nuts(bayes(structure, rows, 0.1, partition=exact_inside), 1, **SMALL)

@@ -577,8 +577,7 @@ def test_posteriors_and_predictions_take_rows_of_all_kinds():
     energy = mixed_energy("binary-gaussian")
     rows = GeneralizedRoot(energy.structure, energy.psi, energy.families).sample((300,))
     settings = NUTSSettings(num_draws=40, burn_in=40, num_chains=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # short chains
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # short chains
         posterior = sample_root_posterior(
             energy.structure, rows, energy.families, 3.0, settings, calibrate=False, progress=False
         )

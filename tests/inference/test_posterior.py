@@ -199,8 +199,7 @@ def test_the_given_backend_is_the_one_that_runs(metric):
     def run(partition):
         own = SpyBackend()
         prior = DiaconisYlvisaker.uniform(PAIRS, 4.0, dtype=torch.float64, partition=own)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             settings = NUTSSettings(1, 4, 2)
             draw(PAIRS, counts, prior, settings, total_count=20, metric=metric, partition=partition)
         return own.calls, [] if partition is None else partition.calls

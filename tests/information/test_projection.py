@@ -232,8 +232,7 @@ def test_arguments_of_projections_are_checked(hypergraph, options, code, argumen
 
 def test_no_warning_escapes_where_the_projection_is_on_the_boundary():
     law = Law(Domain.from_cardinalities([2, 2, 2]), np.array([0.5, 0, 0, 0, 0, 0, 0, 0.5]).reshape(2, 2, 2))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         for k in (1, 2, 3):
             result = project(law, InteractionHypergraph.from_order(law.domain, k))
             assert_close(result.divergence, {1: 2 * math.log(2), 2: 0.0, 3: 0.0}[k])

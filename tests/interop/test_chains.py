@@ -27,8 +27,7 @@ FIGURES = ["mcse_mean", "ess_bulk", "ess_tail", "r_hat"]
 
 @pytest.fixture(autouse=True)
 def no_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         yield
 
 

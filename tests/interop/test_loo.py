@@ -119,8 +119,7 @@ def test_few_draws_and_few_values_have_a_leave_one_out(backend, shape, kind):
     terms = FEW[kind](-1 + 0.3 * rng.normal(size=(*shape, 4)), rng)
     counts = np.array([5, 1, 4, 20])
     data = to_arviz({"mu": rng.normal(size=shape)}, log_likelihood={"y": terms}, cell_count=counts, backend=backend)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of large Pareto k
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of large Pareto k
         result = loo_by_cell(data)
     first = np.cumsum(counts) - counts
     each = result[NAMES[choose_backend(backend).is_tree]["each"]].values[first]

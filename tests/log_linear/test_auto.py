@@ -146,8 +146,7 @@ def test_a_class_or_a_word_in_the_place_of_a_backend_is_refused(wrong):
 def test_annealed_runs_decide_where_draws_are_too_few_and_stay_within_the_bounds():
     model = model_of(0.3, 2)
     few = BucketImportance(max_cells=4, passes=1, num_draws=30, seed=0, max_error=1e-3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the draws alone would warn
+    with warnings.catch_warnings(action="error"):  # the draws alone would warn
         result = Auto(**TINY, buckets=few, annealed=ANNEALED).log_partition(model)
     with pytest.warns(ConvergenceWarning, match="few draws"):
         alone = few.log_partition(model)
@@ -276,8 +275,7 @@ def test_a_time_limit_ends_passes_and_draws_and_the_limits_hold():
     model = model_of(2.0)
     cut = {"max_cells": 2**3, "seed": 0, "time_limit": 1e-9}
     for backend in (MiniBuckets(**cut), BucketImportance(**cut, max_error=1e-6)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             result = backend.log_partition(model)
         assert (
             "the time limit of 1e-09 s ended" in result.notes[-1] and "passes for the upper bound" in result.notes[-1]

@@ -99,8 +99,7 @@ def test_elements_without_a_possible_state_leave_the_others_as_they_are(backend)
     tables = model(3).tables
     tables[1] = lost(tables[1])
     leaf = tables.clone().requires_grad_()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         result = backend.log_partition(LogLinearEnergy(GRAPH, leaf))
         alone = backend.log_partition(model())
     value = result.value.detach()

@@ -133,8 +133,7 @@ def test_a_posterior_refuses_rows_that_its_backend_excludes():
 
 def test_posteriors_of_a_study_draw_no_impossible_cell():
     settings = PosteriorSettings(num_chains=2, num_draws=20, burn_in=20, jobs=1, impossible=STATES)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # short chains
+    with warnings.catch_warnings(action="ignore"):  # short chains
         found = run_posterior(GRAPH, ROWS, settings, seed=1)
         plain = run_posterior(GRAPH, ROWS, PosteriorSettings(2, 20, 20, jobs=1), seed=1)
     tables = found.data["posterior_predictive"]["table"].to_numpy()

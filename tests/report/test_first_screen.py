@@ -241,8 +241,7 @@ def test_strengths_without_a_sign_are_slate_and_named_once():
 
 def test_the_page_of_a_result_says_what_limits_it():
     titanic = load_table("titanic")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NonexistentEstimateWarning)
+    with warnings.catch_warnings(action="ignore", category=NonexistentEstimateWarning):
         shown = ResultStudy.of(fit(".^2", titanic)).page()
     assert shown.warnings[0].startswith("No row has Class=Crew, Age=Child, so odds ratios there are infinite or 0")
     assert shown.warnings[1].startswith("The model misses something (G² = 116.59 on 10 degrees of freedom")
@@ -254,8 +253,7 @@ def test_the_page_of_single_columns_speaks_of_no_odds_ratios():
     """The independence model of Titanic has none, and a level that no row has leaves none infinite."""
     titanic = load_table("titanic")
     empty = Observations(titanic.domain, titanic.codes, titanic.counts * (titanic.codes[:, 0] != 3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NonexistentEstimateWarning)
+    with warnings.catch_warnings(action="ignore", category=NonexistentEstimateWarning):
         shown = ResultStudy.of(fit(empty, order=1)).page()
     text = " ".join(shown.warnings)
     assert "No row has Class=Crew, so such rows have probability zero." in text

@@ -224,8 +224,7 @@ def test_chains_that_never_moved_claim_no_more_than_one_state_each():
     assert np.allclose(exact_eta(model)[:2], 0.5)
     verdicts = set()
     for seed in range(8):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             run = sample_chains(GibbsChains(model, 3, seed=seed), 1000, burn_in=50)
         verdicts.add(run.is_mixed)
         assert abs(float(run.eta[0]) - 0.5) < 2 * float(run.std_error[0])

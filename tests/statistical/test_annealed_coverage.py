@@ -60,8 +60,7 @@ def repeated(monkeypatch):
     monkeypatch.setattr(importance, "perfect_backend", lambda graph: OneSampler(original(graph)))
 
     def run(graph, tables, repeats, **options):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             model = LogLinearEnergy(graph, tables.expand(repeats, -1).clone())
             return AnnealedImportance(**options).log_partition(model)
 
@@ -187,8 +186,7 @@ def repeat_roots(model, repeats, **options):
     """Independent runs as one batch: every element has random streams of its own."""
     structure, psi, family = model
     energy = GeneralizedRootEnergy(structure, psi.expand(repeats, -1).clone(), family)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         result = RootAnnealed(**options).log_partition(energy)
     exact = float(RootAuto().log_partition(GeneralizedRootEnergy(structure, psi, family)).value)
     return result, exact

@@ -64,8 +64,7 @@ def _no_perfect_starts(monkeypatch):
 
 def estimated(model, seed, **options):
     backend = RootAnnealed if isinstance(model.energy, GeneralizedRootEnergy) else AnnealedImportance
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         return backend(seed=seed, **options).log_partition(model.energy)
 
 

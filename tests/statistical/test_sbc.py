@@ -112,9 +112,8 @@ def shipped_ranks(kind, factor, seed):
     simulator = LogLinearStatistics(MODEL, true, ROWS)
     counts = simulator.sample()
     draws = []
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         # One short chain of 200 may be told apart from its other half, or meet one divergence; ranks count.
-        warnings.simplefilter("ignore", ConvergenceWarning)
         for index in range(CALLS):
             result = sample_posterior(
                 MODEL,

@@ -60,8 +60,7 @@ def r_file(path: Any, raw: bytes, encoding: str | None = None) -> Typed:
 
     check_size(len(raw), _MOST_BYTES, "bytes", path, "save it as CSV or Parquet", "holds")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             tree = parser.parse_data(raw, altrep_constructor_dict=_expansions(path, parser), extension=".rds")
     except RecursionError:
         raise refused(path, "holds more objects than are read", _SAVE, "damaged-file") from None

@@ -283,8 +283,7 @@ def find_law(conditionals: DependencyConditionals, *, max_states: int = _MAX_STA
         shown = f"{size:,}" if size < 10**9 else "{}e{}".format(*rounded_power(size, 1))
         reason = f"it has {shown} states, at most {max_states:,} are enumerated"
         return NetworkLawFinding(None, reason, ergodicity.has_unique_law)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # said by the result
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # said by the result
         law = stationary_law(conditionals, max_states=max_states)
     if not law.is_converged:
         return NetworkLawFinding(None, "the iteration for the stationary law did not settle", ergodicity.has_unique_law)

@@ -161,8 +161,7 @@ def choose_l1(
 @contextmanager
 def comparing() -> Generator[None]:
     """Inside, nothing is said of fits that have not converged: they are scored as they are, and one is chosen."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         yield
 
 

@@ -219,8 +219,8 @@ def fit_incomplete(
         """M step of the counts by the shares, then the E step: shares, likelihood of what was observed, and value."""
         weights = torch.cat([(n * s).flatten() for n, s in zip(counts, shares, strict=True)])
         spread = Observations.from_tensor(codes, merged.domain, weights=weights).unique()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NonexistentEstimateWarning)  # said once, of the last step
+        # Said once, of the last step.
+        with warnings.catch_warnings(action="ignore", category=NonexistentEstimateWarning):
             result = fit(hypergraph, spread, partition=partition, **options)
         if result.status == "interrupted":
             raise KeyboardInterrupt

@@ -570,8 +570,8 @@ def _removals(graph: InteractionHypergraph, terms: Iterable[Sequence[str]] | Non
 
 def _without(result: FitResult, removal: _Removal) -> FitResult:
     """The fit of what is left to the same rows, over the same cells."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NonexistentEstimateWarning)  # the fit that is tested has warned
+    # The fit that is tested has warned.
+    with warnings.catch_warnings(action="ignore", category=NonexistentEstimateWarning):
         whole = result.restriction
         left = removal.left if whole is None else whole.without(removal.removed, removal.left)
         return fit(left, result.complete_data(), partition=result.partition, structural_zeros=result.structural_zeros)

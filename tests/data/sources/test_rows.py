@@ -387,10 +387,8 @@ def test_control_a_server_is_refused():
 
 
 def test_nothing_is_warned_of_where_warnings_are_errors():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with local_client(workers=2) as client, client.cluster:
-            assert client.submit(sum, (1, 2)).result() == 3
+    with warnings.catch_warnings(action="error"), local_client(workers=2) as client, client.cluster:
+        assert client.submit(sum, (1, 2)).result() == 3
 
 
 def test_two_clusters_stand_side_by_side():

@@ -686,8 +686,7 @@ def test_undecided_models_need_leave(monkeypatch):
     for backend in (RootAuto(), RootEnumeration(), QUICK, RootAuto(annealed=QUICK)):
         with pytest.raises(IntractableError, match="undecided: for the test"):
             backend.log_partition(energy)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         for backend in (RootAuto(allow_undecided=True), RootEnumeration(allow_undecided=True)):
             assert backend.log_partition(energy).kind == "exact"
         allowed = RootAuto(RootEnumeration(max_cells=10), QUICK, allow_undecided=True)

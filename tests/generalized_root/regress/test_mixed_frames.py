@@ -61,8 +61,7 @@ def test_a_frame_of_counts_is_fitted_as_ever() -> None:
 
 def test_families_of_a_mixed_frame_are_chosen_and_said_without_a_warning() -> None:
     frame = _frame()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         found = hoim.fit_roots(frame, _SAID, order=2, l1=0.05, settings=_TIGHT)
     columns = choose_families(frame, _SAID)
     by_hand = hoim.fit_roots(

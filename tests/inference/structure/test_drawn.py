@@ -282,8 +282,7 @@ def test_ten_columns_of_mushroom_need_temperatures():
     data = data.project(data.domain.names[:10])
     exact = average_decomposable(data, seed=1)
     prior = StructurePrior(data.domain, space="decomposable")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         cold = sample_structures(data, "conjugate:1", prior, ChainSettings(3, 100, 400), seed=2)
     hot = ChainSettings(3, 100, 150, temperatures=tuple(np.geomspace(1, 2000, 24)))
     warm = sample_structures(data, "conjugate:1", prior, hot, seed=2)

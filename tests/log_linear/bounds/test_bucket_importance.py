@@ -39,8 +39,7 @@ from support.hard_suite import hard_models, is_false_claim
 def estimated(energy, **options):
     """The result without its warning."""
     cells = max(options.pop("max_cells", 16), largest_table(energy.hypergraph))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         return BucketImportance(max_cells=cells, **options).log_partition(energy)
 
 
@@ -451,8 +450,7 @@ def test_means_approach_the_truth_and_the_gradient_is_their_estimate():
     eta = backend.expectations(batch)
     exact = exact_statistics(model.hypergraph, exact_table(model.hypergraph, tables.detach()))
     assert_close(eta.detach(), exact, absolute=0.03)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         value = backend.log_partition(batch).value
     (slope,) = torch.autograd.grad(value.sum(), tables)
     assert torch.equal(slope, eta.detach())

@@ -437,8 +437,7 @@ def test_single_precision_rounds_outward(case):
     assert float(result.upper) >= float(inside.upper)
     if float(inside.upper) > -math.inf:
         assert float(result.upper) - float(inside.upper) <= 3e-7 * (1 + abs(float(inside.upper)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         drawn = BucketImportance(max_cells=64, num_draws=64, seed=0).log_partition(model)
     assert float(drawn.lower) <= float(drawn.value) <= float(drawn.upper)
 

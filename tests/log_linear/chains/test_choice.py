@@ -199,8 +199,7 @@ def test_annealed_runs_are_those_of_the_chosen_blocks():
     assert "blocks 'width:2', chosen before 'sites'" in result.cost.reason
     given = AnnealedImportance(schedule=GibbsSchedule("width:2"), **options).log_partition(model)
     assert float(given.value) == float(result.value) and "chosen" not in given.cost.reason
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         draws = AnnealedImportance(schedule=AUTO, **options).sample(model, (50,), torch.Generator().manual_seed(1))
     law = np.exp(exact_table(model.hypergraph, model.tables.numpy()))
     assert draws.shape == (50, 16) and law.shape == (2,) * 16

@@ -158,8 +158,7 @@ def test_a_run_that_no_length_would_mend_says_so_once_and_names_two_states():
     """
     for size in (13, 3):
         chains = GibbsChains(forbidding([4] * size, {(i, i + 1): _OTHER_HALF for i in range(size - 1)}), 64, seed=1)
-        with warnings.catch_warnings(record=True) as given:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as given:
             run = sample_chains(chains, 100)
         if size == 3:
             assert run.is_mixed and not given and chains.barrier == ""

@@ -455,8 +455,7 @@ def test_a_damaged_checkpoint_is_refused_and_other_buckets_are_another_run(small
     graph, rows = small
     options = {"objective": "bound", "penalty": L2(1.0)}
     run = RunOptions(tmp_path / "run.safetensors", resume=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         few = Stopping(max_iterations=4)
         monkeypatch.setattr("pyro_hoim.runs.checkpoint.RunFile.is_due", True)
         fit(graph, rows, partition=SMALL, stopping=few, run=run, **options)
@@ -543,6 +542,5 @@ def test_frames_and_estimators_take_it(small):
         lambda: hoim.fit(gaps, edges=edges, objective="bound", missing="marginalise"),
         lambda: InteractionDensity(edges=edges, options={"objective": "bound"}).fit(gaps),
     ):
-        with warnings.catch_warnings(), raises("conflict"):
-            warnings.simplefilter("ignore", DataWarning)
+        with warnings.catch_warnings(action="ignore", category=DataWarning), raises("conflict"):
             ask()

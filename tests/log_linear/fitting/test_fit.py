@@ -236,8 +236,7 @@ def test_a_pseudo_likelihood_refuses_zeros_between_which_no_single_column_leads(
     assert_close(probs(fit(singles, data, structural_zeros=zeros)), data.table() / 100, relative=1e-6)
     # The control: one combination alone leaves a path, along which shares are compared.
     path, one = Observations.from_table(domain, [[60, 30], [0, 10]]), [{"a": 1, "b": 0}]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         result = fit(singles, path, objective="pseudo-likelihood", structural_zeros=one)
     assert_close(probs(result), path.table() / 100, relative=1e-4)
 
@@ -245,8 +244,7 @@ def test_a_pseudo_likelihood_refuses_zeros_between_which_no_single_column_leads(
 def test_a_pseudo_likelihood_warns_of_zeros_that_it_learns_or_cannot_look_through():
     pairs = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 2)
     for table, number in (([[90, 0], [0, 10]], 1), ([[60, 30], [0, 10]], 0)):
-        with warnings.catch_warnings(record=True) as given:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as given:
             fit(pairs, Observations.from_table(pairs.domain, table), objective="pseudo-likelihood")
         texts = [str(each.message) for each in given if each.category is DataWarning]
         assert len(texts) == number and all(
@@ -380,8 +378,7 @@ def test_early_stopping_returns_the_best_iterate(czech):
     hypergraph = order(czech, 3)
     result = fit(hypergraph, train, validation=validation, stopping=Stopping(patience=5))
     assert result.status == "early_stopped"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         limits = [Stopping(max_iterations=count, patience=10**6) for count in range(1, result.num_iterations + 1)]
         shorter = [fit(hypergraph, train, validation=validation, stopping=limit) for limit in limits]
         path = [fit(hypergraph, train, stopping=replace(limit, patience=None)).log_likelihood for limit in limits]
@@ -394,8 +391,7 @@ def test_early_stopping_returns_the_best_iterate(czech):
     direct = float(validation.counts @ model.energy(validation.codes)) / validation.total_count
     direct += result.log_partition - validation.entropy()
     assert result.validation_kl == pytest.approx(direct, abs=1e-10)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         full = fit(hypergraph, train, penalty=L2(1e-4))
     worse = float(validation.counts @ full.model.energy(validation.codes)) / validation.total_count
     assert worse + full.log_partition - validation.entropy() > result.validation_kl

@@ -158,8 +158,7 @@ def test_infinite_coefficients_have_infinite_errors_or_none_where_what_is_identi
     facial = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), counts)
     pairs = InteractionHypergraph.from_order(facial.domain, 2)
     for options in ({"partition": Enumeration()}, {"method": "lbfgs"}):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             open_fit = fit(pairs, facial.marginal_counts(pairs.edges), **options)
         assert open_fit.existence.exists is None
         with pytest.raises(IntractableError, match="whether the estimate is finite was not decided"):

@@ -42,8 +42,7 @@ NAMES = [entry["table"] + " " + entry["formula"] for entry in GOLDEN]
 
 
 def quiet_fit(hypergraph, data, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NonexistentEstimateWarning)
+    with warnings.catch_warnings(action="ignore", category=NonexistentEstimateWarning):
         return fit(hypergraph, data, **options)
 
 

@@ -67,8 +67,7 @@ def divergence(p, q):
 
 
 def fitted_law(rows, hypergraph):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NonexistentEstimateWarning)  # the limit is what is wanted
+    with warnings.catch_warnings(action="ignore", category=NonexistentEstimateWarning):  # the limit is what is wanted
         return fit(hypergraph, rows, method="newton").probs.numpy().reshape(rows.domain.cardinalities)
 
 

@@ -569,8 +569,7 @@ def test_zero_one_step_and_bad_input():
     check_certificate(rough, symmetric(4, 3).dense)
     tiny = latent_norm(1e-200 * symmetric(4, 3).dense)  # whose squares are zero
     assert tiny.upper == pytest.approx(1e-200 * latent_norm(symmetric(4, 3).dense).upper, rel=1e-9)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         latent_norm(symmetric(4, 3).dense)
     for call, text in [
         (lambda: latent_norm(torch.zeros(3)), "dense: expected shape"),
