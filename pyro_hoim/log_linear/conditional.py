@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.optimize import minimize
-from scipy.sparse import block_diag, csr_matrix, identity
+from scipy.sparse import block_diag, csr_matrix, eye
 
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
@@ -23,6 +24,7 @@ _TOLERANCE = 1e-7  # of the largest entry of the gradient per row, in units of t
 _ROUGH = 1e-4  # likewise, where fits are compared
 _FREEDOMS = (0.5, 0.1), (2.0, 0.1), (1.0, 1.0)
 """Walk and spread of numbers: nearly linear, smooth, and every level by itself."""
+_DENSE = 2**16  # entries of a matrix below which products of a sparse one take longer
 _LEAST_SCORED = 4  # levels: of three there is little for a line to say
 _PARTS, _SMALL = 5, 3e5  # of rows that are left out, and cells times classes of a table of which every part is
 
@@ -137,37 +139,38 @@ def fit_conditional(
         tolerance: of the largest entry of the gradient per row, in units of the curvature.
     """
     rows = _Rows.of(codes, classes, sizes, weights)
+    # Parameters of missing cells follow from others: their rows of the factor are zero.
     factors: list[Any] = [
-        p if isinstance(p, np.ndarray) else identity(size) for size, p in zip(sizes[:-1], priors, strict=True)
+        np.pad(p, ((0, 1), (0, 0))) if isinstance(p, np.ndarray) else eye(size + 1, size)
+        for size, p in zip(sizes[:-1], priors, strict=True)
     ]
-    factor: Any = block_diag([*factors, identity(1)], format="csr")
+    factor: Any = block_diag([*factors, eye(1)], format="csr")
+    adjoint: Any = factor.T.tocsr()  # which takes longer than a step where the table is small
     strengths = [
         np.full(f.shape[1], 1.0 if isinstance(p, np.ndarray) else p) for f, p in zip(factors, priors, strict=True)
     ]
     ridge = np.concatenate([*strengths, [0.0]])[:, None]
     # The classes' shares alone are where it begins; steps are in units of the curvature there.
-    totals = np.append(rows.totals, rows.total)[rows.is_free]
+    totals = np.append(rows.totals, rows.total)
     spread = (rows.basis**2 * (rows.class_shares * (1 - rows.class_shares))[:, None]).sum(0)
-    curvature = np.maximum((factor.power(2).T @ totals)[:, None] * spread + ridge, 1e-8 * rows.total)
+    curvature = np.maximum((adjoint.power(2) @ totals)[:, None] * spread + ridge, 1e-8 * rows.total)
     scale = curvature**-0.5
     start = np.zeros_like(scale)
     start[-1] = np.log(rows.class_shares) @ rows.basis / scale[-1]
+    if math.prod(factor.shape) <= _DENSE:
+        factor, adjoint = factor.toarray(), adjoint.toarray()
 
     def loss(scaled: np.ndarray) -> tuple[float, np.ndarray]:
         point = scaled.reshape(scale.shape) * scale
-        theta = np.zeros((len(rows.is_free), scale.shape[1]))
-        theta[rows.is_free] = factor @ point
-        value, gradient = rows.loss(theta)
+        value, gradient = rows.loss(factor @ point)
         value += 0.5 * float((ridge * point**2).sum())
-        gradient = (factor.T @ gradient[rows.is_free] + ridge * point) * scale
+        gradient = (adjoint @ gradient + ridge * point) * scale
         return value / rows.total, gradient.ravel() / rows.total
 
     options = {"maxiter": _MOST_ITERATIONS, "maxfun": 2 * _MOST_ITERATIONS, "gtol": tolerance, "ftol": 1e-7 * tolerance}
     solution = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options=options | {"maxcor": 20})
     # Tables of the classes again.
-    theta = np.zeros((len(rows.is_free), scale.shape[1]))
-    theta[rows.is_free] = factor @ (solution.x.reshape(scale.shape) * scale)
-    theta = theta @ rows.basis.T
+    theta = factor @ (solution.x.reshape(scale.shape) * scale) @ rows.basis.T
     tables = tuple(theta[first : last - 1] for first, last in zip(rows.starts, rows.ends, strict=True))
     return ClassInteractions(theta[-1], tables, rows.log_shares, solution.status != 1, int(solution.nit))
 
@@ -230,7 +233,7 @@ class _Rows:
     """Rows of a fit as indicators of their cells; a missing cell is that of a further level, the last of its column.
 
     Parameters (P + 1, C - 1) have a row for every level and one for the intercept, in the orthonormal ``basis``
-    (C, C - 1) of what sums to zero over the classes. Those of missing cells follow from others and are not free.
+    (C, C - 1) of what sums to zero over the classes. Those of missing cells follow from others.
     """
 
     indicators: csr_matrix
@@ -271,13 +274,6 @@ class _Rows:
     def class_shares(self) -> np.ndarray:
         """Shares of the classes (C,)."""
         return self.answers @ self.weights / self.total
-
-    @cached_property
-    def is_free(self) -> np.ndarray:
-        """Which rows of the parameters (P + 1,) are free."""
-        mask = np.ones(self.ends[-1] + 1, dtype=bool)
-        mask[self.ends - 1] = False
-        return mask
 
     @cached_property
     def gaps(self) -> list[int]:
