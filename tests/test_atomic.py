@@ -6,6 +6,7 @@ import resource
 import stat
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -53,11 +54,8 @@ def test_what_was_there_stays_after_any_exception(kind, before):
 def test_a_refusal_of_the_system_is_one_error_and_leaves_nothing(monkeypatch, call, code):
     Path("a").write_text("old")
 
-    def fail(*_):
-        raise OSError(code, os.strerror(code))
-
     with monkeypatch.context() as patch:
-        patch.setattr(atomic.os, call, fail)
+        patch.setattr(atomic.os, call, Mock(side_effect=OSError(code, os.strerror(code))))
         with pytest.raises(InputError) as caught:
             write_file("a", "new")
     assert os.strerror(code) in str(caught.value) and caught.value.argument == "a" and caught.value.code == "no-file"

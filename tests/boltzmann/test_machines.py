@@ -43,6 +43,8 @@ from pyro_hoim.testing import (
     raises,
 )
 
+from support.calls import noted
+
 
 def domain(n):
     return Domain.from_cardinalities({f"v{i}": 2 for i in range(n)})
@@ -729,15 +731,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(tmp_path, monkeypatch, metho
     options = LearningOptions(method, iterations=200, batch_size=None if method == "cd" else 20, momentum=0.5)
     whole = fit_machine(rows, 2, options, seed=5)
     monkeypatch.setattr(RunFile, "SECONDS", 0.0)
-    advance, calls = LearningJob.advance, []
-
-    def interrupted(self):
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return advance(self)
-
-    monkeypatch.setattr(LearningJob, "advance", interrupted)
+    noted(monkeypatch, LearningJob, "advance", 2)
     with pytest.raises(KeyboardInterrupt):
         fit_machine(rows, 2, options, seed=5, run=RunOptions(tmp_path / "run"))
     found = fit_machine(rows, 2, options, seed=5, run=RunOptions(tmp_path / "run", resume=True))

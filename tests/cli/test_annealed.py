@@ -18,6 +18,8 @@ from pyro_hoim.core import LogPartition
 from pyro_hoim.log_linear import AnnealedImportance, Auto, ModelFile, load_model, save_model
 from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
 
+from support.calls import noted
+
 CHEAP = ["--method", "ais", "--num-chains", "64", "--num-temperatures", "100"]
 
 
@@ -280,14 +282,7 @@ def test_the_command_runs_what_the_library_runs(shell):
 
 @pytest.mark.parametrize("method", ["ais", "auto"])
 def test_scores_look_for_modes_from_the_rows(method, monkeypatch, shell):
-    given = []
-    original = AnnealedImportance.log_partition
-
-    def recorded(self, model):
-        given.append(self.starts)
-        return original(self, model)
-
-    monkeypatch.setattr(AnnealedImportance, "log_partition", recorded)
+    calls = noted(monkeypatch, AnnealedImportance, "log_partition")
     header = ",".join(stored("small.safetensors").domain.names)
     labels = [[0, 2, 1, 0, 1, 1], [1, 0, 0, 0, 2, 0], [0, 2, 1, 0, 1, 1]]
     lines = [",".join(map(str, row)) for row in labels]
@@ -295,4 +290,5 @@ def test_scores_look_for_modes_from_the_rows(method, monkeypatch, shell):
     options = [*CHEAP, "--seed", "1"] if method == "ais" else []
     result = shell.json("score", "small.safetensors", "rows.csv", *options)
     assert result["rows"] == 4
+    given = [backend.starts for backend, _ in calls]
     assert given == ([((0, 2, 1, 0, 1, 1), (1, 0, 0, 0, 2, 0))] if method == "ais" else [])

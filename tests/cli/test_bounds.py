@@ -16,6 +16,8 @@ from pyro_hoim.log_linear.bounds import importance
 from pyro_hoim.log_linear.bounds._sweeps import Sweeps
 from pyro_hoim.testing import exact_log_partition
 
+from support.calls import noted
+
 BOUNDS = ["--method", "bounds", "--max-cells", "16"]
 
 
@@ -86,17 +88,9 @@ def test_a_time_limit_leaves_bounds_that_hold(model, shell):
 def test_ctrl_c_leaves_the_bounds_so_far(owner, name, model, shell, monkeypatch):
     """An interrupt in the passes after the first ones, or in the draws after the first of them."""
     _, exact = model
-    plain, calls = getattr(owner, name), []
-
-    def interrupted(*args):
-        calls.append(name)
-        if len(calls) == 6:
-            raise KeyboardInterrupt
-        return plain(*args)
-
     words = ["log-z", "m.uai", "--method", "bounds", "--max-cells", "9", "--time-limit", "10m"]
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, interrupted)
+        calls = noted(patch, owner, name, 6)
         patch.setattr("pyro_hoim.log_linear.bounds.importance.CHUNK", 2**6)
         found = shell.json(*words)
     assert len(calls) >= 6 and any("interrupted" in note for note in found["notes"])

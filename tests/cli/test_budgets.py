@@ -6,6 +6,7 @@ import random
 import resource
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -90,10 +91,7 @@ def test_a_column_of_too_many_levels_is_refused_by_name(shell, monkeypatch):
 def test_below_the_budget_of_sampled_gradients_sizes_are_said_before_the_work(shell, monkeypatch):
     monkeypatch.setattr(learn, "MAX_SAMPLED_ENTRIES", 9_860_480)
 
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(learn, "fit_collection", stop)
+    monkeypatch.setattr(learn, "fit_collection", Mock(side_effect=KeyboardInterrupt))
     err = shell("fit", table(60), "--order", "2", "--out", "out", status=130).err
     assert "fitting 40 rows by sampled gradients: 1,770 interactions, 1,830 parameters" in err
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -373,10 +374,7 @@ def test_a_cut_list_of_impossible_combinations_is_one_for_readers_alone(shell, m
 
 
 def test_an_error_after_the_folder_was_made_takes_it_away_again(shell, monkeypatch):
-    def refuse(*_, **__):
-        raise InputError("refused late")
-
-    monkeypatch.setattr("pyro_hoim.study.command.fit.analyse_request", refuse)
+    monkeypatch.setattr("pyro_hoim.study.command.fit.analyse_request", Mock(side_effect=InputError("refused late")))
     assert "refused late" in shell.refused("fit", "titanic", "--out", "new", progress=True) and not Path("new").exists()
     kept = Path("kept/checkpoint")
     kept.mkdir(parents=True)

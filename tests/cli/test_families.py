@@ -37,6 +37,8 @@ from pyro_hoim.errors import FamilyWarning, InputError
 from pyro_hoim.families import families
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
+from support.calls import noted
+
 SOURCE = Path(__file__).parents[1] / "toy_family" / "bernoulli_mixture.py"
 
 
@@ -127,15 +129,7 @@ def test_sample_has_the_law(shell):
 def test_an_interrupted_fit_is_continued(shell, monkeypatch):
     words = ("fit", "t.csv", "--model", "mixture", "--components", "3", "--out")
     whole = shell.json(*words, "o")
-    step, calls = toy.Mixture.step, []
-
-    def interrupted(self, rows):
-        calls.append(1)
-        if len(calls) == 37:
-            raise KeyboardInterrupt
-        return step(self, rows)
-
-    monkeypatch.setattr(toy.Mixture, "step", interrupted)
+    calls = noted(monkeypatch, toy.Mixture, "step", 37)
     shell(*words, "p", status=130)
     assert not Path("p/fit.json").exists()
     found = shell.json(*words, "p", "--resume")

@@ -13,6 +13,8 @@ from pyro_hoim import load
 from pyro_hoim.cli import run
 from pyro_hoim.generalized_root import choose_l1, load_roots
 
+from support.calls import noted
+
 FAMILIES = ["--numbers", "families"]
 SAID = ["--family", "visits=count"]
 
@@ -175,20 +177,12 @@ def test_every_command_takes_the_files(name, learned, shell):
 def test_an_interrupted_run_is_continued(learned, monkeypatch, shell):
     import pyro_hoim.generalized_root.command as module
 
-    original, fits = module.fit_root_path, []
-
-    def interrupted(*arguments, **options):
-        if len(fits) == 3:
-            raise KeyboardInterrupt
-        fits.append(arguments)
-        return original(*arguments, **options)
-
     words = ["learn", str(learned[0] / "rows.csv"), *FAMILIES, *SAID, "--out", "run"]
-    monkeypatch.setattr(module, "fit_root_path", interrupted)
-    shell(*words, status=130)
+    with monkeypatch.context() as patch:
+        noted(patch, module, "fit_root_path", 4)
+        shell(*words, status=130)
     names = sorted(path.name for path in Path("run/checkpoint").glob("roots*"))
     assert names == ["roots-2-1.safetensors", "roots-2-2.safetensors", "roots-2.safetensors"]
-    monkeypatch.setattr(module, "fit_root_path", original)
     said = shell(*words, "--l1", "0.1", "--resume", status=2).err
     assert "was started with no --l1, and received --l1 0.1" in said
     shell(*words, "--resume")

@@ -18,6 +18,8 @@ from pyro_hoim.families import add_info
 from pyro_hoim.runs.checkpoint import RunFile
 from pyro_hoim.testing import assert_exact_law
 
+from support.calls import noted
+
 COMMON = ("fit", "t.csv", "--model", "rbm", "--iterations", "300")
 FIT = (*COMMON, "--method", "exact", "--decay", "0.005", "--hidden", "2")
 CHAINS = (*COMMON, "--hidden", "2")
@@ -141,15 +143,7 @@ def test_an_interrupted_fit_is_continued(shell, monkeypatch):
     whole = shell.json(*CHAINS, "--out", "o")
     assert whole["method"] == "pcd" and whole["converged"] is None
     monkeypatch.setattr(RunFile, "SECONDS", 0.0)
-    advance, calls = LearningJob.advance, []
-
-    def interrupted(self):
-        calls.append(1)
-        if len(calls) == 40:
-            raise KeyboardInterrupt
-        return advance(self)
-
-    monkeypatch.setattr(LearningJob, "advance", interrupted)
+    calls = noted(monkeypatch, LearningJob, "advance", 40)
     shell(*CHAINS, "--out", "p", status=130)
     found = shell.json(*CHAINS, "--out", "p", "--resume")
     assert 40 < len(calls) <= 140 and found["nll"] == whole["nll"]

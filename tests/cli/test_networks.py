@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -179,12 +180,10 @@ def test_rows_with_missing_cells_teach_too(shell):
 
 
 def test_an_interrupted_run_is_continued(shell, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
     arguments = ["fit", "czech_autoworkers", *NETWORK, "--out", "run"]
     with monkeypatch.context() as patch:
-        patch.setattr("pyro_hoim.dependency_network.study.analysis.edge_information", stop)
+        interrupted = Mock(side_effect=KeyboardInterrupt)
+        patch.setattr("pyro_hoim.dependency_network.study.analysis.edge_information", interrupted)
         shell(*arguments, status=130)
     assert Path("run/checkpoint/network.safetensors").exists()
     line = shell.refused(*arguments, "--resume", "--max-leaves", "2", progress=True)

@@ -1,6 +1,5 @@
 """``plan`` as text and as JSON, and the routes that ``fit`` takes where nothing typed asks for given interactions."""
 
-import importlib
 import shlex
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import pytest
 import pyro_hoim as hoim
 from pyro_hoim import planning
 from pyro_hoim.core.command import reading
+
+from support.calls import noted
 
 
 def write(name, frame):
@@ -179,19 +180,13 @@ def closed(monkeypatch, *names):
 )
 def test_a_file_is_read_once(make, routes, shell, monkeypatch):
     closed(monkeypatch, *routes)
-    opened, whole = [], reading.read_table_file
-
-    def counted(path, **options):
-        opened.append(str(path))
-        return whole(path, **options)
-
-    for module in (reading, importlib.import_module("pyro_hoim.generalized_root.command")):
-        monkeypatch.setattr(module, "read_table_file", counted)
+    opened = noted(monkeypatch, reading, "read_table_file")
+    monkeypatch.setattr("pyro_hoim.generalized_root.command.read_table_file", reading.read_table_file)
     name = make()
     shell("fit", name, "--json", "--out", "o")
-    assert opened == [name]
+    assert [str(path) for (path,) in opened] == [name]
     shell("plan", name)
-    assert opened == [name] * 2
+    assert [str(path) for (path,) in opened] == [name] * 2
 
 
 def test_a_learned_structure_is_fitted_where_the_plan_says_so(shell, monkeypatch):

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import forkserver
 import joblib
@@ -211,11 +212,9 @@ main({[*options, "broken"]!r})
 def test_a_run_in_processes_is_resumed_with_any_number_of_jobs(shell, table, monkeypatch):
     options = ["structures", table, *SHORT, "--out"]
 
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(joblib, "Parallel", forkserver.Parallel)
     with monkeypatch.context() as patched:
+        interrupted = Mock(side_effect=KeyboardInterrupt)
         patched.setattr("pyro_hoim.study.command.structures.record_structures", interrupted)
         assert run([*options, "broken", "--jobs", "2"]) == 130
     names = [f"structures-chain-{k}.safetensors" for k in range(2)]

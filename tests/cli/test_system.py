@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -114,28 +115,19 @@ def test_a_pipe_without_a_reader_ends_a_command_without_a_word(monkeypatch, caps
     ],
 )
 def test_what_the_system_refuses_is_one_line(error, says, monkeypatch, shell):
-    def fail(_):
-        raise error
-
-    monkeypatch.setattr(data_commands, "load_table", fail)
+    monkeypatch.setattr(data_commands, "load_table", Mock(side_effect=error))
     assert says in shell.refused("data", "titanic")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a mistake"), ZeroDivisionError(), AssertionError()])
 def test_control_mistakes_in_the_program_keep_their_trace(error, monkeypatch):
-    def fail(_):
-        raise error
-
-    monkeypatch.setattr(data_commands, "load_table", fail)
+    monkeypatch.setattr(data_commands, "load_table", Mock(side_effect=error))
     with pytest.raises(type(error)):
         run(["data", "titanic"])
 
 
 def test_the_stage_and_a_smaller_option_are_said_where_memory_is_short(monkeypatch, shell):
-    def fail(*_):
-        raise MemoryError
-
-    monkeypatch.setattr(fit_command, "plain_text", fail)
+    monkeypatch.setattr(fit_command, "plain_text", Mock(side_effect=MemoryError))
     shown = shell("fit", "ucb_admissions", "--order", "1", status=2)
     assert "fit: not enough memory while writing the report; use fewer --columns" in shown.err
 

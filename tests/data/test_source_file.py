@@ -8,6 +8,7 @@ import sys
 import threading
 import tracemalloc
 import zipfile
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -96,10 +97,7 @@ def test_sizes_are_judged_before_and_while_reading(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fstat", told)
     assert read_file("/proc/self/status", "a table").startswith(b"Name:")
 
-    def failing(descriptor, size):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "read", failing)
+    monkeypatch.setattr(os, "read", Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
     with raises("damaged-file", str(path)):
         read_file(path, "a table")
     monkeypatch.setattr(os, "read", lambda descriptor, size: read(descriptor, 7))  # short pieces are joined

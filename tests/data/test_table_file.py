@@ -9,6 +9,7 @@ import os
 import sys
 import zipfile
 from functools import partial
+from unittest.mock import Mock
 
 import pandas as pd
 import pyarrow as pa
@@ -266,11 +267,8 @@ def test_no_file_and_a_folder(tmp_path):
 
 
 def test_unreadable_file(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
     path = write(tmp_path, "a\n1\n")
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
     with pytest.raises(InputError, match=r"cannot be read \(Permission denied\)"):
         read_csv(path)
 

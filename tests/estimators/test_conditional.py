@@ -1,10 +1,10 @@
 """A class that is fitted alone: against logistic regression, enumeration of its joint distribution, and pandas."""
 
-import importlib
 import itertools
 import math
 import pickle
 import re
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -282,10 +282,7 @@ def test_odds_ratios_of_a_class_say_why_they_have_no_intervals_and_what_gives_th
 
 
 def test_thousands_of_numbers_as_levels_say_their_time_before(monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(importlib.import_module("pyro_hoim.estimators.joint"), "fit_scored", stop)
+    monkeypatch.setattr("pyro_hoim.estimators.joint.fit_scored", Mock(side_effect=KeyboardInterrupt))
     rows = np.arange(4000)
     frame, y = pd.DataFrame({"n": rows % 2500, "text": (rows % 3000).astype(str)}), rows % 2
     words = (

@@ -5,6 +5,7 @@ import itertools
 import math
 import pickle
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -630,10 +631,7 @@ def test_sums_over_missing_cells_that_take_minutes_give_way_to_a_network(kind):
 
 @pytest.mark.parametrize("kind", [InteractionDensity, InteractionImputer, InteractionClassifier])
 def test_long_sums_that_were_asked_for_say_their_time_before(kind, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(importlib.import_module("pyro_hoim.study.command.family"), "fit_incomplete", stop)
+    monkeypatch.setattr("pyro_hoim.study.command.family.fit_incomplete", Mock(side_effect=KeyboardInterrupt))
     frame = _wide_gaps()
     words = r"the fit takes very roughly \d+ (seconds|minutes) .*family='dependency-network'"
     with pytest.warns(CostWarning, match=words), pytest.raises(KeyboardInterrupt):

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -87,10 +88,7 @@ def test_writing_replaces_in_one_step(kind, good, monkeypatch):
     new = good.read_bytes()
     assert new != old and os.listdir(good.parent) == ["good"]
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(ModelFileError, match=r"No space left"):
         save(good, make())
     assert good.read_bytes() == new and os.listdir(good.parent) == ["good"]

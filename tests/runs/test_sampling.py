@@ -27,6 +27,8 @@ from pyro_hoim.runs import GibbsSchedule, RunOptions, sample_chains
 from pyro_hoim.runs.checkpoint import DeferredInterrupt, RunFile, check_equal
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, exact_statistics, exact_table, raises, random_tables
 
+from support.calls import interrupt_signal, noted
+
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 
 
@@ -299,21 +301,6 @@ def long_run(family, chains=None, **options):
     return sample_chains(chains, 100, record=chains.recordable, **SETTINGS, **options)
 
 
-def interrupt_after(calls, kind, monkeypatch):
-    """Ctrl-C within the given call of the chains."""
-    count = [0]
-    original = kind.sweep
-
-    def sweep(self, *args, **options):
-        count[0] += 1
-        if count[0] == calls:
-            os.kill(os.getpid(), signal.SIGINT)
-        return original(self, *args, **options)
-
-    monkeypatch.setattr(kind, "sweep", sweep)
-    return count
-
-
 @families
 def test_interrupt_leaves_a_checkpoint_and_a_resumed_run_has_the_same_bits(family, tmp_path, monkeypatch):
     short_calls(family, 10, monkeypatch)
@@ -325,10 +312,10 @@ def test_interrupt_leaves_a_checkpoint_and_a_resumed_run_has_the_same_bits(famil
         path.unlink(missing_ok=True)
         moved = FAMILIES[family]()
         with monkeypatch.context() as patch:
-            count = interrupt_after(stop, kind, patch)
+            calls = noted(patch, kind, "sweep", stop, interrupt_signal)
             with pytest.raises(KeyboardInterrupt):
                 long_run(family, moved, run=RunOptions(path))
-            assert count[0] == stop  # the call was finished, no other was made
+            assert len(calls) == stop  # the call was finished, no other was made
         assert signal.getsignal(signal.SIGINT) is before
         assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"]
         with pytest.raises(InputError, match=r"exists; pass resume=True"):
@@ -342,7 +329,7 @@ def test_interrupt_leaves_a_checkpoint_and_a_resumed_run_has_the_same_bits(famil
 
 
 def test_interrupt_without_a_checkpoint_is_an_interrupt(monkeypatch):
-    interrupt_after(1, GibbsChains, monkeypatch)
+    noted(monkeypatch, GibbsChains, "sweep", 1, interrupt_signal)
     with pytest.raises(KeyboardInterrupt):
         sample_chains(gibbs(), 400)
 

@@ -17,6 +17,8 @@ from pyro_hoim.log_linear import Enumeration, GibbsChains, LogLinearEnergy
 from pyro_hoim.runs.sampling import Recorder
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
+from support.calls import noted
+
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
 CLAIM = 0.02  # most runs that may have a cell beyond 5 standard errors
 
@@ -24,15 +26,7 @@ CLAIM = 0.02  # most runs that may have a cell beyond 5 standard errors
 @pytest.fixture
 def recorders(monkeypatch):
     """The recorders of all runs of a test."""
-    found = []
-    summary = Recorder.summary
-
-    def kept(self):
-        found.append(self)
-        return summary(self)
-
-    monkeypatch.setattr(Recorder, "summary", kept)
-    return found
+    return noted(monkeypatch, Recorder, "summary")
 
 
 @functools.cache
@@ -46,7 +40,7 @@ def units(model, recorders, chains, sweeps, seed):
     if run.is_mixed is not True:
         return None
     assert run.eta is not None and run.std_error is not None
-    recorder = recorders.pop()
+    (recorder,) = recorders.pop()
     sums, looks = recorder._sums, recorder._num_batches
     is_constant = (sums["total"] == 0) | (sums["total"] == chains * sweeps)
     batches = torch.where(is_constant, 1 / (looks * chains), (sums["squares"] / (looks * (looks - 1))).sqrt())

@@ -25,6 +25,8 @@ from pyro_hoim.dependency_network.learn.network import NodeTask, SearchOptions
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
 
+from support.calls import noted
+
 
 def related(seed=0, num_rows=300, missing=0.0):
     rng = np.random.default_rng(seed)
@@ -240,36 +242,21 @@ def test_a_dask_cluster_gives_the_same_result():
 # Checkpoints
 
 
-def interrupted_after(number, monkeypatch):
-    """Ctrl-C in place of the next search after ``number`` of them; the list of variables searched so far."""
-    searched = []
-    search = network.search
-
-    def stop(*arguments):
-        if len(searched) == number:
-            raise KeyboardInterrupt
-        searched.append(arguments)
-        return search(*arguments)
-
-    monkeypatch.setattr(network, "search", stop)
-    return searched
-
-
 def test_an_interrupted_run_continues_and_ends_with_the_same_result(tmp_path, monkeypatch):
     data = related(missing=0.05)
     expected = learn_network(data, alpha=0.5)
     path = tmp_path / "run.safetensors"
     with monkeypatch.context() as patch:
-        searched = interrupted_after(3, patch)
+        searched = noted(patch, network, "search", 4)
         with pytest.raises(KeyboardInterrupt):
             learn_network(data, alpha=0.5, run=RunOptions(path))
-        assert len(searched) == 3
+        assert len(searched) == 4  # the last of which was interrupted
     with monkeypatch.context() as patch:
-        searched = interrupted_after(5, patch)
+        searched = noted(patch, network, "search", 6)
         check_equal(learn_network(data, alpha=0.5, run=RunOptions(path, resume=True)), expected)
         assert len(searched) == 2
     with monkeypatch.context() as patch:
-        searched = interrupted_after(0, patch)
+        searched = noted(patch, network, "search")
         check_equal(learn_network(data, alpha=2.0, run=RunOptions(path, resume=True)), expected.with_alpha(2.0))
         assert searched == []
 

@@ -37,6 +37,8 @@ from pyro_hoim.generalized_root.regress.rows import prepare_rows
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
+from support.calls import noted
+
 
 def spread_counts(seed, num_rows=60, width=4):
     """Counts more spread than Poisson, that vary a little together; every third table has an outlier."""
@@ -349,20 +351,12 @@ def test_an_interrupted_refit_is_continued(tmp_path, monkeypatch):
     options = {"order": 3, "l1": 0.01, "full": True}
     whole = fit_roots(x, refit="all", **options)
     assert whole.refit.num_steps >= 3
-    file, point, calls = tmp_path / "run.checkpoint", JointRegression.point, []
-
-    def interrupted(self, coefficients):
-        calls.append(coefficients)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return point(self, coefficients)
-
-    monkeypatch.setattr(JointRegression, "point", interrupted)
+    file, calls = tmp_path / "run.checkpoint", noted(monkeypatch, JointRegression, "point", 3)
     with pytest.raises(KeyboardInterrupt):
         fit_roots(x, refit="all", run=RunOptions(file), **options)
     resume = RunOptions(file, resume=True)
     again = fit_roots(x, refit="all", run=resume, **options)
-    assert np.array_equal(calls[3], calls[1])  # it begins where it stopped
+    assert np.array_equal(calls[3][1], calls[1][1])  # it begins where it stopped
     assert torch.equal(again.psi, whole.psi)
     assert again.refit.num_steps == whole.refit.num_steps
     # Another refit uses the regressions of the file, and none of its refits.

@@ -9,6 +9,7 @@ import sys
 import warnings
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -46,6 +47,7 @@ from support.bounded import (
     random_model,
     torus,
 )
+from support.calls import noted
 from support.hard_models import log_linear_energy, spin_glass
 
 
@@ -354,12 +356,9 @@ def test_other_options_of_bounds_are_refused(options):
 
 @pytest.mark.parametrize("make", [MiniBuckets, BucketImportance])
 def test_budgets_are_refused_with_numbers_before_any_work(make, monkeypatch):
-    def fail(*_):
-        raise AssertionError("work was done")
-
     model = spin_glass(12, 1.0, 0).energy
     large = log_linear_energy([5, 5], {(0, 1): np.zeros((5, 5))})
-    monkeypatch.setattr(_kernels, "forward", fail)
+    monkeypatch.setattr(_kernels, "forward", Mock(side_effect=AssertionError("work was done")))
     for refused, energy, numbers in (
         (make(max_cells=24), large, "25 cells, the budget is 24"),
         (make(max_memory_bytes=1000), model, r"need at least \d+ bytes .*, the budget is 1000"),
@@ -498,25 +497,13 @@ def test_no_draws_are_a_tensor_without_rows():
 # Interrupts
 
 
-def interrupting(monkeypatch, number):
-    """Ctrl-C in a pass of a number, counted from 1."""
-    calls, forward = itertools.count(1), _kernels.forward
-
-    def pressed(*arguments):
-        if next(calls) == number:
-            raise KeyboardInterrupt
-        return forward(*arguments)
-
-    monkeypatch.setattr(_kernels, "forward", pressed)
-
-
 @pytest.mark.filterwarnings("ignore::pyro_hoim.ConvergenceWarning")  # bounds are wide by then, and estimates unreliable
 @pytest.mark.parametrize("number", [2, 3, 5])
 @pytest.mark.parametrize("make", [MiniBuckets, BucketImportance])
 def test_an_interrupt_after_the_first_pass_leaves_bounds_that_hold(make, number, monkeypatch):
     model = random_model(finite_cases(1)[0], is_divided=True)
     backend = make(max_cells=24, passes=20, orders=2, seed=0)
-    interrupting(monkeypatch, number)
+    noted(monkeypatch, _kernels, "forward", number)
     result = backend.log_partition(model)
     assert any(note.startswith("interrupted") for note in result.notes)
     assert float(result.lower) <= enumerated(model) <= float(result.upper) < math.inf
@@ -538,7 +525,7 @@ def test_an_interrupt_after_the_first_pass_leaves_bounds_that_hold(make, number,
 )
 def test_an_interrupt_is_raised_where_an_answer_would_be_partial(use, number, monkeypatch):
     model = random_model(finite_cases(1)[0], is_divided=True)
-    interrupting(monkeypatch, number)
+    noted(monkeypatch, _kernels, "forward", number)
     with pytest.raises(KeyboardInterrupt):
         use(MiniBuckets(max_cells=24), model)
 

@@ -37,6 +37,8 @@ from pyro_hoim.log_linear.constrained.losses import Loss
 from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.testing import raises
 
+from support.calls import interrupt_signal, noted
+
 NORMS = {"sparse": L1Norm(), "low_rank": NuclearNorm()}
 CASES = [
     (5, 2, {"sparse": 2.0}),
@@ -427,17 +429,7 @@ def test_an_interrupted_path_returns_what_it_has_and_continues_to_the_same_end(
 ) -> None:
     whole = solution_path(TRAIN, TEST, GRID)
     file = tmp_path / "path.safetensors"
-    calls, solve = itertools.count(), paths.frank_wolfe
-
-    def interrupted(*args: Any, **options: Any) -> Any:
-        if next(calls) == 3:
-            import os
-            import signal
-
-            os.kill(os.getpid(), signal.SIGINT)
-        return solve(*args, **options)
-
-    monkeypatch.setattr(paths, "frank_wolfe", interrupted)
+    noted(monkeypatch, paths, "frank_wolfe", 4, interrupt_signal)
     part = solution_path(TRAIN, TEST, GRID, run=RunOptions(file))
     assert part.status == "interrupted" and len(part.results) == 4
     rest = solution_path(TRAIN, TEST, GRID, run=RunOptions(file, resume=True))

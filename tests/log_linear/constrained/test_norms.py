@@ -1,6 +1,7 @@
 """Norms, duals, vertices and projections: enumeration, full decompositions, dense tensors and a convex solver."""
 
 import itertools
+from unittest.mock import Mock
 
 import cvxpy
 import numpy as np
@@ -93,10 +94,7 @@ def test_lanczos_finds_what_a_full_decomposition_finds(monkeypatch: pytest.Monke
     slope = np.random.default_rng(4).standard_normal(60 * 61 // 2)
     values = np.linalg.eigvalsh(interaction_matrix(slope, is_gradient=True))
 
-    def refused(*_: object) -> None:
-        raise AssertionError("a full decomposition")
-
-    monkeypatch.setattr(np.linalg, "eigh", refused)
+    monkeypatch.setattr(np.linalg, "eigh", Mock(side_effect=AssertionError("a full decomposition")))
     found, vectors = leading_eigenvectors(interaction_matrix(slope, is_gradient=True), 3)
     np.testing.assert_allclose(found, values[np.argsort(-np.abs(values))[:3]], rtol=1e-12)
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(3), atol=1e-12)

@@ -3,6 +3,7 @@
 import math
 from contextlib import contextmanager
 from functools import partial
+from unittest.mock import Mock
 
 import forkserver
 import numpy as np
@@ -45,6 +46,7 @@ from pyro_hoim.testing import (
     required_draws,
 )
 
+from support.calls import noted
 from support.root_models import random_energy
 from support.strategies import domains, hypergraphs, models
 
@@ -90,10 +92,7 @@ def ising_tables(hypergraph, beta, dtype):
 def forbid_log_space(monkeypatch):
     """Fail if the fallback is taken."""
 
-    def refuse(*_args, **_kwargs):
-        raise AssertionError("log space was used")
-
-    monkeypatch.setattr(log_space, "log_z", refuse)
+    monkeypatch.setattr(log_space, "log_z", Mock(side_effect=AssertionError("log space was used")))
 
 
 @contextmanager
@@ -305,16 +304,10 @@ def test_memory_is_that_of_the_buffers(max_cells, everything_is_large, monkeypat
     backend = VariableElimination(max_cells=max_cells)
     plan = backend.plan(hypergraph)
     assert bool(plan.slices) == (max_cells == 2**8)
-    allocated, original = [], torch.empty
-
-    def empty(size, **options):
-        allocated.append(size)
-        return original(size, **options)
-
-    monkeypatch.setattr(torch, "empty", empty)
+    allocated = noted(monkeypatch, torch, "empty")
     backend.expectations(model)
     monkeypatch.undo()
-    runs = 8 * sum(allocated) // math.prod(hypergraph.domain[n].cardinality for n in plan.slices)
+    runs = 8 * sum(size for (size,) in allocated) // math.prod(hypergraph.domain[n].cardinality for n in plan.slices)
     assert runs <= plan.memory_bytes <= runs + 8 * (2 + 2 ** len(plan.slices)) * hypergraph.num_terms
     assert plan.memory_bytes != 8 * plan.cells  # negative control: the largest table is not what counts
 

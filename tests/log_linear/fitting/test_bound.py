@@ -1,5 +1,6 @@
 """Fits by a lower bound of the likelihood: against sums over all states, exact fits, and planted models beyond them."""
 
+import functools
 import itertools
 import json
 import math
@@ -47,6 +48,7 @@ from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import assert_close, raises
 
 from support.bounded import WeightedSums, enumerated, largest_table, random_model
+from support.calls import stopped_again
 
 pytestmark = pytest.mark.usefixtures("words_alone")
 
@@ -410,27 +412,11 @@ def test_an_empty_margin_makes_the_estimate_infinite(small):
 def test_a_continued_fit_makes_the_same_steps(small, tmp_path, monkeypatch, penalty):
     graph, rows = small
     options = {"objective": "bound", "partition": SMALL, "penalty": penalty}
-    evaluate, calls, most = LikelihoodBound.evaluate, itertools.count(1), math.inf
-
-    def interrupting(self, theta):
-        if next(calls) > most:
-            raise KeyboardInterrupt
-        return evaluate(self, theta)
-
-    monkeypatch.setattr(LikelihoodBound, "evaluate", interrupting)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    whole = fit(graph, rows, **options)
-    total, statuses = next(calls) - 1, []
-    for stop in range(6):
-        calls, most = itertools.count(1), 5 + total // 4 if stop < 5 else math.inf
-        part = fit(graph, rows, **options, run=RunOptions(tmp_path / "run.safetensors", resume=True))
-        statuses.append(part.status)
-        assert part.log_likelihood_bound <= log_likelihood(part, rows)  # of an interrupted fit, too
-        if part.status != "interrupted":
-            break
-    assert "interrupted" in statuses and next(calls) < total  # control: it did not begin anew
-    assert part.status == whole.status and part.num_iterations == whole.num_iterations
-    assert torch.equal(part.theta, whole.theta) and part.log_likelihood_bound == whole.log_likelihood_bound
+    made = functools.partial(fit, graph, rows, **options)
+    whole, parts = stopped_again(monkeypatch, LikelihoodBound, made, tmp_path / "run.safetensors", 6)
+    assert all(part.log_likelihood_bound <= log_likelihood(part, rows) for part in parts)  # interrupted fits, too
+    assert parts[-1].log_likelihood_bound == whole.log_likelihood_bound
 
 
 @pytest.mark.parametrize("orders", [2, 5, 80])

@@ -1,7 +1,7 @@
 """Fits: objectives, penalties and solvers in every combination, and everything around a run."""
 
+import functools
 import itertools
-import math
 import tracemalloc
 import warnings
 from dataclasses import replace
@@ -39,6 +39,8 @@ from pyro_hoim.log_linear.fitting.objectives import DenseLikelihood, Likelihood,
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.runs.checkpoint import RunFile
 from pyro_hoim.testing import assert_close, exact_table, raises, random_tables
+
+from support.calls import noted, stopped_again
 
 
 @pytest.fixture
@@ -467,42 +469,18 @@ RESUMED = {
 
 @pytest.mark.parametrize("kind", RESUMED)
 def test_a_continued_fit_makes_the_same_steps(czech, tmp_path, monkeypatch, kind):
-    """Stopped again and again, every time a few evaluations later; only what was interrupted is done twice."""
     train, validation = czech.split([0.6, 0.4], seed=1)
     options = {**RESUMED[kind], **({"validation": validation} if kind == "patience" else {})}
-    evaluate, calls, most = DenseLikelihood.evaluate, itertools.count(1), math.inf
-
-    def interrupting(self, theta):
-        if next(calls) > most:
-            raise KeyboardInterrupt
-        return evaluate(self, theta)
-
-    monkeypatch.setattr(DenseLikelihood, "evaluate", interrupting)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    whole = fit(order(czech, 2), train, **options)
-    total, statuses = next(calls) - 1, []
-    for stop in range(6):
-        calls, most = itertools.count(1), 3 + total // 4 if stop < 5 else math.inf
-        part = fit(order(czech, 2), train, **options, run=RunOptions(tmp_path / "run.safetensors", resume=True))
-        statuses.append(part.status)
-        if part.status != "interrupted":
-            break
-    assert "interrupted" in statuses and next(calls) < total  # control: it did not begin anew
-    assert part.status == whole.status and part.num_iterations == whole.num_iterations
-    assert torch.equal(part.theta, whole.theta) and part.log_likelihood == whole.log_likelihood
+    made = functools.partial(fit, order(czech, 2), train, **options)
+    whole, (*_, part) = stopped_again(monkeypatch, DenseLikelihood, made, tmp_path / "run.safetensors", 4)
+    assert part.log_likelihood == whole.log_likelihood
     assert part.best_iteration == whole.best_iteration and part.validation_kl == whole.validation_kl
 
 
 @pytest.mark.parametrize("method", ["newton", "lbfgs", "gradient"])
 def test_interrupt_of_a_dense_fit_keeps_the_last_iterate(czech, monkeypatch, method):
-    evaluate, calls = DenseLikelihood.evaluate, itertools.count()
-
-    def interrupting(self, theta):
-        if next(calls) == 3:
-            raise KeyboardInterrupt
-        return evaluate(self, theta)
-
-    monkeypatch.setattr(DenseLikelihood, "evaluate", interrupting)
+    noted(monkeypatch, DenseLikelihood, "evaluate", 4)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         result = fit(order(czech, 2), czech, method=method)
     assert result.status == "interrupted"
@@ -512,10 +490,7 @@ def test_interrupt_of_a_dense_fit_keeps_the_last_iterate(czech, monkeypatch, met
 
 
 def test_interrupt_before_the_first_iterate_is_raised(czech, monkeypatch):
-    def interrupting(self, theta):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(DenseLikelihood, "evaluate", interrupting)
+    noted(monkeypatch, DenseLikelihood, "evaluate", 1)
     with pytest.raises(KeyboardInterrupt):
         fit(order(czech, 2), czech)
 

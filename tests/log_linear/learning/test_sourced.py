@@ -1,6 +1,7 @@
 """Learning from rows that do not fit into memory, against the same rows in memory."""
 
 import dataclasses
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from pyro_hoim.data.sources.sourced import SourcedRows, held_rows, rows_of
 from pyro_hoim.log_linear import ExactTrainer, SampledTraining, fit_collection, score_rows
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
+
+from support.calls import noted
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 2, "c": 3, "d": 2, "e": 2})
 QUICK = SampledTraining(num_chains=500, num_iterations=150, loss_standard_error=0.1, refresh_chains=200)
@@ -32,10 +35,7 @@ def planted(number=6000, seed=0):
 def too_many(monkeypatch):
     """Every source has more distinct rows than fit, and a thousand of them are held."""
 
-    def refuse(self, *, max_rows=None):
-        raise IntractableError("too many rows", argument="distinct")
-
-    monkeypatch.setattr(RowSource, "distinct", refuse)
+    monkeypatch.setattr(RowSource, "distinct", Mock(side_effect=IntractableError("too many rows", argument="distinct")))
     monkeypatch.setattr(sourced, "_MOST_ROWS", 1000)
 
 
@@ -48,18 +48,14 @@ def of_order(order):
 
 @pytest.mark.usefixtures("too_many")
 def test_margins_are_those_of_all_rows_and_are_counted_once(monkeypatch):
-    rows, passes, original = planted(), [], MemoryRows.marginal_counts
+    rows = planted()
     found = rows_of(MemoryRows.of(rows))
-
-    def counted(self, edges, **options):
-        passes.append(list(edges))
-        return original(self, edges, **options)
-
-    monkeypatch.setattr(MemoryRows, "marginal_counts", counted)
+    passes = noted(monkeypatch, MemoryRows, "marginal_counts")
     edges = [("b", "a"), ("a", "b", "e"), "c"]
     assert torch.equal(found.marginal_counts(edges), rows.marginal_counts(edges))
     assert torch.equal(found.marginal_counts([*edges, ("d", "e")]), rows.marginal_counts([*edges, ("d", "e")]))
-    assert passes == [[("b", "a"), ("a", "b", "e")], [("d", "e")]]  # single variables were counted in the beginning
+    # Single variables were counted in the beginning.
+    assert [list(sets) for _, sets in passes] == [[("b", "a"), ("a", "b", "e")], [("d", "e")]]
     assert found.marginal_counts([]).shape == (0,)
     assert found.unique() is found and found.total_count == 6000.0
 

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -44,6 +45,7 @@ from pyro_hoim.testing import (
     total_variation_bound,
 )
 
+from support.calls import noted
 from support.hard_models import needle
 from support.trainers import check_trainer
 from support.transitions import recompute_counts, recompute_energy
@@ -92,19 +94,6 @@ def chains_of(hypergraph, tables, count=200, seed=1, **changes):
     settings = dataclasses.replace(QUICK, num_chains=count, **changes)
     population = Population(law.states(count, np.random.default_rng(seed)), np.full(count, law.log_z))
     return WeightedChains(hypergraph, tables, settings, seed, population)
-
-
-def interrupted_eta(number):
-    """The statistics of chains, whose call of this number is interrupted."""
-    calls, original = [], WeightedChains.eta
-
-    def interrupted(self):
-        calls.append(None)
-        if len(calls) == number:
-            raise KeyboardInterrupt
-        return original(self)
-
-    return interrupted
 
 
 def equal_states(first, second):
@@ -559,15 +548,9 @@ def test_fits_of_a_search_go_on_where_annealed_weights_were_even_or_columns_are_
 
 @pytest.mark.parametrize("error", [0.01, math.inf])
 def test_a_call_that_went_on_is_made_again_where_log_z_has_no_error_bar(error, monkeypatch):
-    lengths, original = [], SampledPath.__init__
-
-    def noted(self, problem, settings, *rest, is_start=False, gives_up=False):
-        lengths.append(settings.num_iterations)
-        original(self, problem, settings, *rest, is_start=is_start, gives_up=gives_up)
-
     made = trainer(restart="doubt", penalty=InteractionRidge(1.0), evidence=EvidenceRounds(1))
     made.train()
-    monkeypatch.setattr(SampledPath, "__init__", noted)
+    paths = noted(monkeypatch, SampledPath, "__init__")
     made.train()
     strengths, log_z = made.penalty, made.log_partition()
     monkeypatch.setattr(
@@ -579,16 +562,13 @@ def test_a_call_that_went_on_is_made_again_where_log_z_has_no_error_bar(error, m
     made.train()
     assert made.penalty != strengths
     mended = [4, 4, 4]  # short paths; then the whole one, and short ones again
+    lengths = [settings.num_iterations for _, _, settings, *_ in paths]
     assert lengths == ([10, 10, *mended, 40, *mended, 40, 10] if math.isinf(error) else [10] * 4)
 
 
 def without_error_bar(number, monkeypatch, made):
-    """A trainer whose first so many estimates of log Z have no error bar, and the numbers of chains of its paths."""
-    chains, original, left = [], SampledPath.__init__, [number]
-
-    def noted(self, problem, settings, tables, population, *rest, **options):
-        chains.append(len(population.codes))
-        original(self, problem, settings, tables, population, *rest, **options)
+    """A trainer whose first so many estimates of log Z have no error bar, and what makes its paths."""
+    left = [number]
 
     def doubted(model, settings, *rest):
         found, _ = annealed_log_z(model, settings, *rest)
@@ -598,9 +578,8 @@ def without_error_bar(number, monkeypatch, made):
         return dataclasses.replace(found, std_error=torch.tensor(math.inf)), Population(made._population.codes, far)
 
     far = np.full(QUICK.num_chains, 50.0)  # such weights leave nothing of the other chains
-    monkeypatch.setattr(SampledPath, "__init__", noted)
     monkeypatch.setattr(sampled, "annealed_log_z", doubted)
-    return chains
+    return noted(monkeypatch, SampledPath, "__init__")
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -608,9 +587,10 @@ def test_training_goes_on_while_log_z_has_no_error_bar(number, monkeypatch):
     made = trainer()
     made.train()
     before = {k: v.clone() for k, v in made.state_dict().items()}
-    chains = without_error_bar(number, monkeypatch, made)
+    paths = without_error_bar(number, monkeypatch, made)
     report = made.retrained()
     count = QUICK.num_chains
+    chains = [len(population.codes) for _, _, _, _, population, *_ in paths]
     assert chains == [2 * count] * min(number, 3)  # with the states that the runs found
     assert equal_states(made.state_dict(), before) == (number == 0)
     if number == 0:
@@ -626,18 +606,15 @@ def test_an_interrupt_while_training_goes_on_leaves_the_trainer_as_it_was(monkey
     made.train()
     before = {k: v.clone() for k, v in made.state_dict().items()}
     without_error_bar(3, monkeypatch, made)
-    monkeypatch.setattr(WeightedChains, "eta", interrupted_eta(7))
+    noted(monkeypatch, WeightedChains, "eta", 7)
     with pytest.raises(KeyboardInterrupt):
         made.retrained()
     assert equal_states(made.state_dict(), before)
 
 
 def test_a_report_is_that_of_all_paths_that_there_was_time_for(monkeypatch):
-    def over(self):
-        raise TimeUp
-
     made, plain = trainer(), trainer()
-    monkeypatch.setattr(SampledTrainer, "retrained", over)
+    monkeypatch.setattr(SampledTrainer, "retrained", Mock(side_effect=TimeUp))
     assert fit_of(made) == plain.train()
     assert equal_states(made.state_dict(), plain.state_dict())
     made, plain = trainer(), trainer()
@@ -719,7 +696,7 @@ def test_an_interrupt_leaves_the_trainer_as_it_was(restart, monkeypatch):
         each.train()
     before = {k: v.clone() for k, v in made.state_dict().items()}
     with monkeypatch.context() as patch:
-        patch.setattr(WeightedChains, "eta", interrupted_eta(7))
+        noted(patch, WeightedChains, "eta", 7)
         with pytest.raises(KeyboardInterrupt):
             made.train()
     assert equal_states(made.state_dict(), before)
@@ -890,14 +867,8 @@ def test_log_z_is_held_to_the_rows_and_to_ascents_from_them(monkeypatch):
 
 
 def test_trainers_hold_log_z_to_their_rows(monkeypatch):
-    given = []
-
-    def recorded(*arguments):
-        given.append(arguments[4])
-        return annealed_log_z(*arguments)
-
-    monkeypatch.setattr(sampled, "annealed_log_z", recorded)
+    calls = noted(monkeypatch, sampled, "annealed_log_z")
     rows = Observations.from_tensor([[0, 1], [1, 1], [0, 1], [1, 0]], Domain.from_cardinalities([2, 2]), [1, 2, 3, 0])
     trainer = SampledTrainer(rows, InteractionHypergraph.saturated(rows.domain))
     trainer.loss(rows)
-    assert [part.tolist() for part in given] == [[[0, 1], [1, 1]]]
+    assert [arguments[4].tolist() for arguments in calls] == [[[0, 1], [1, 1]]]
