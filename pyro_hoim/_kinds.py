@@ -1,7 +1,5 @@
 """Where families of models live, so that one is imported when its kind is met; the top of the package fills this in."""
 
-from __future__ import annotations
-
 KINDS: dict[str, tuple[str, str]] = {}
 """By the kind in their files: the word of commands, and the module that has the ``FAMILY``."""
 

@@ -1,7 +1,5 @@
 """Modes of PyTorch, and how to leave them for tensors that are found once and serve later calls too."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Files that are written whole or not at all: beside their place first, then moved there in one step."""
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

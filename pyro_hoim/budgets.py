@@ -4,8 +4,6 @@ The budgets are numbers of their own and not what a machine has left, so that th
 alike; each leaves a machine of 8 GiB room for what is made of it. Budgets of one method stay with that method.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from .errors import out_of_reach, size_text

@@ -1,7 +1,5 @@
 """Checks of tensors that are arguments; :mod:`pyro_hoim.errors` has those that need no torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

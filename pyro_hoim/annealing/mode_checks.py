@@ -9,8 +9,6 @@ its weights over the chains that end in the set. Runs from references around the
 main run about each of them; where they find more, the main run has missed a part of the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """Boltzmann machines as a family of the registry."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace

@@ -5,8 +5,6 @@ warnings go to standard error. The exit status is 0, or 2 with one line on stand
 input or refused by the system, 130 after Ctrl-C, 143 after SIGTERM, 141 where the reader of a pipe has gone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """What the commands on a model share: its family is asked with the rows of a file, and the answer is printed."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a command prints and leaves: JSON that any parser accepts, number formats, progress, the folder of a fit."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

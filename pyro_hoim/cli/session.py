@@ -1,7 +1,5 @@
 """One run of ``fit`` in its folder: options and time of an interrupted run are kept beside its checkpoints."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """What the system refuses or asks of a command, in one line: full disks, closed pipes, too little memory, signals."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

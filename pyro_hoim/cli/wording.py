@@ -1,7 +1,5 @@
 """Exceptions and warnings of the library in the words of the command line. The one place that knows both."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Compilers of Numba that spend less time on kernels that call each other; they rest on how Numba works inside."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any

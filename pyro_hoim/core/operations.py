@@ -5,8 +5,6 @@ knows. Rows are data frames of pandas or polars, :class:`~pyro_hoim.Observations
 for a family of numbers. Of a data frame the columns of the model are read, in any order, and results have its index.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import warnings

@@ -1,7 +1,5 @@
 """How names, counts and numbers are written for a reader: shortened, in the right number, never as minus zero."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Tables of Arrow as data frames of pandas: whole numbers stay exact, and dictionaries keep their levels."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Rows held as bits, from which margins of a few cells are counted many times faster than row by row."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Counting rows: merging equal ones, marginal tables by weighted bin counts, and random splits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

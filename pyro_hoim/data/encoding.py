@@ -1,7 +1,5 @@
 """Columns of values to variables and integer codes, and columns of numbers to counts, one column at a time."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import re

@@ -1,7 +1,5 @@
 """Data frames of pandas, polars and others: how every function that takes rows reads them, and gives labels back."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard, Unpack, runtime_checkable

@@ -1,7 +1,5 @@
 """Which order of the levels of a variable is known, and from where: declared, of numbers, of ranges or of words."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """What the commands ask of a dependency network: its fit, its file, and answers about it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """NUTS on a pseudo-posterior, and the linear maps that give its draws the sampling error of the estimate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeGuard

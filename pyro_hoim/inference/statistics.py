@@ -1,7 +1,5 @@
 """Statistics of draws from what kernels say of their chains; nothing here imports Pyro."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

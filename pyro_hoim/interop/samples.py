@@ -1,7 +1,5 @@
 """Reading draws and statistics out of Pyro objects, with the faults of Pyro 1.9.2 undone or refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

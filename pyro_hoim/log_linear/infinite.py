@@ -1,7 +1,5 @@
 """Interactions of an infinite estimate: in how many directions they are infinite, and which contrasts are finite."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

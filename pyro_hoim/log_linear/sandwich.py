@@ -8,8 +8,6 @@ maximum without strata the mean vanishes. It is the covariance of the total scor
 strata (David Binder, On the variances of asymptotically normal estimators from complex surveys, 1983).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

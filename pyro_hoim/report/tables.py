@@ -1,7 +1,5 @@
 """Tables of a page as CSV: every row and column, numbers at full precision, as a program reads them."""
 
-from __future__ import annotations
-
 import csv
 import io
 

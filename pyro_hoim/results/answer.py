@@ -1,7 +1,5 @@
 """The answer of a page: what interacts, in sentences with odds ratios, as a picture, and the table behind both."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Checks of what users hand to samplers. Private to :mod:`pyro_hoim.runs`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 A rule looks at many values at once, so that a list of a million names costs one pass. Private.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from abc import ABC, abstractmethod

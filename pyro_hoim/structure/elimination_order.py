@@ -1,7 +1,5 @@
 """Elimination orders: in which sequence to sum variables out, and what the largest table then costs."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -9,8 +9,6 @@ R's leading ``~`` may be written; the left side ``count ~`` of :func:`split_form
 Functions of variables, such as ``linear(a)`` or ``symmetric(a, b)``, are factors like names (:func:`parse_terms`).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """What a report says of a fit within norm balls. Nothing is computed here but formats and pictures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """``data``: an embedded table or a public data set as CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``fit``, ``learn`` and ``structures``: read a table, find a model, and leave a folder with report and model."""
 
-from __future__ import annotations
-
 import shlex
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``interactions``, ``compare`` and ``report``: look at a model."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

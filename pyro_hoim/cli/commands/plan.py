@@ -1,7 +1,5 @@
 """``plan``: how a table is read, what every model of it costs, and which is advised; nothing is fitted."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import replace

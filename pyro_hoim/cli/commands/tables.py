@@ -1,7 +1,5 @@
 """``tables``: what the embedded tables and the public data sets are, without importing what works on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

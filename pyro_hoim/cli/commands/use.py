@@ -1,7 +1,5 @@
 """``sample``, ``score`` and ``predict``, and ``log-z``, ``mode`` and ``margins``: use a fitted model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace

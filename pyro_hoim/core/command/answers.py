@@ -1,7 +1,5 @@
 """What families answer alike at the command line: figures by part, log Z, predictions, probabilities of columns."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager

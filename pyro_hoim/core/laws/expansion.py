@@ -1,7 +1,5 @@
 """Shapes of laws and lists of their states, whatever the model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

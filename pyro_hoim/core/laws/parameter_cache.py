@@ -1,7 +1,5 @@
 """Values found once from a tensor of parameters, as long as they hold. Private to the package."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 from abc import ABC, abstractmethod

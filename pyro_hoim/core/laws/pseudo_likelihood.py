@@ -1,7 +1,5 @@
 """What the log pseudo-likelihoods of all families offer: a concave function of a vector, with its derivatives."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 

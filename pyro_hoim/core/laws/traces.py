@@ -1,7 +1,5 @@
 """Where a random log Z must not stand in, whatever the model: inside HMC, importance sampling and traces."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

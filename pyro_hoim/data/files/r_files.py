@@ -4,8 +4,6 @@ The package ``rdata`` parses the bytes into a tree of plain values, of which not
 is found here, because its own conversion loses descending sequences, repeated names and missing texts.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Cells of CSV files that a spreadsheet would run as formulas: told, made safe by an apostrophe, and read back."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Sequence

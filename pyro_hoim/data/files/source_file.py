@@ -1,7 +1,5 @@
 """Bytes of what a caller names, up to a size and a time: files, pipes, and what is packed by a common program."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

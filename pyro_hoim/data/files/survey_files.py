@@ -1,7 +1,5 @@
 """Files of SPSS, SAS and Stata: codes become the levels that their value labels declare."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """How a table of text is written: encoding, delimiter, header and row names, found alike for every way of reading."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

@@ -5,8 +5,6 @@ a comment, and so is what follows a ``#``, as pyAgrum writes it. In every table 
 fastest.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

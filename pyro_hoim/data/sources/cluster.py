@@ -1,7 +1,5 @@
 """Rows whose pieces are read by the workers of a cluster of ``dask.distributed``."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import socket

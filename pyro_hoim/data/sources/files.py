@@ -3,8 +3,6 @@
 Columns of pieces are those of the files read whole.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib
 import os

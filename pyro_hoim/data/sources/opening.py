@@ -1,7 +1,5 @@
 """One function that opens rows wherever they lie."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Rows that do not fit into memory, for work that needs their margins and some of the rows themselves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Engines of pseudo-Gibbs updates: any conditionals in PyTorch; decision graphs and tables by compiled code."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

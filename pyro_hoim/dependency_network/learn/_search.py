@@ -1,7 +1,5 @@
 """The compiled search of one node, called with arrays alone so that it can run in another process."""
 
-from __future__ import annotations
-
 import math
 import time
 from functools import lru_cache

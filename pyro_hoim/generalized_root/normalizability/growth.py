@@ -51,8 +51,6 @@ References:
     polynomials and their Newton polytopes, SIAM Journal on Optimization 25, 2015.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

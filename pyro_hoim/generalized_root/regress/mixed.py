@@ -1,7 +1,5 @@
 """Data frames at the door of root regressions: families chosen by column, and interactions stated by columns."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One l1-penalised root regression: working set, proximal Newton steps, a scan of all features as certificate."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

@@ -1,7 +1,5 @@
 """Rows of root regressions: checked, sparse, by columns and by rows, with the roots of every entry."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """What kernels for programs with intractable observed sites share: the program at one or many points, and its setup."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, cast

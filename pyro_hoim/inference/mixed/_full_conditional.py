@@ -1,7 +1,5 @@
 """Gibbs moves of the discrete sites of a program, from the log-probabilities of the program itself."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal

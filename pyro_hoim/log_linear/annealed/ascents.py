@@ -1,7 +1,5 @@
 """The search for states of high probability of log-linear models, whatever the order of their levels."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import lru_cache, partial

@@ -1,7 +1,5 @@
 """States drawn from the mini-buckets of an upper bound, what they prove by being possible, and for how long."""
 
-from __future__ import annotations
-
 import math
 import time
 from types import TracebackType

@@ -6,8 +6,6 @@ variable in it that is summed next. Mini-buckets of one bucket have a table over
 one is taken away in another: the costs that are shifted between them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

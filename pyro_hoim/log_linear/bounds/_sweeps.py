@@ -1,7 +1,5 @@
 """Passes of weighted mini-bucket elimination over one model, of which the tightest bound is kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cached_property

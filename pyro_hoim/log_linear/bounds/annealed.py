@@ -1,7 +1,5 @@
 """Annealed estimates of log Z that stay within the limits that mini-buckets prove."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ is given, so that U is convex in its three arguments together. Qiang Liu and Ale
 function using Hölder's inequality, ICML 2011, section 3.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether Gibbs chains reach every possible state of a model from every other one, and blocks by which they do."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The engine for any finite domain: compiled sums of table rows, many chains per vector instruction (CPU)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Execution of compiled programs in scaled linear space, and their place in autograd."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

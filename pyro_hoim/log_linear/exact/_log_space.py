@@ -1,7 +1,5 @@
 """Bucket elimination in log space, in PyTorch: any device, dtype, range of parameters and order of derivative."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

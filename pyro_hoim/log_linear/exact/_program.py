@@ -5,8 +5,6 @@ Z = sum X Y has two adjoints, gX = sum gZ Y and gY = sum gZ X, contractions as w
 operand, the inner loop long and contiguous.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator

@@ -7,8 +7,6 @@ U is the upper bound of weighted mini-buckets with shifted costs :math:`\lambda`
 three together, so that a solver that moves them at once finds the largest of these bounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

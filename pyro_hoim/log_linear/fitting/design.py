@@ -4,8 +4,6 @@ Small tables are fitted fastest with one matrix whose rows are cells and whose c
 used last are kept; larger models go through a partition backend and never form it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce

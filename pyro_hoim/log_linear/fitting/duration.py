@@ -5,8 +5,6 @@ about to begin; :mod:`pyro_hoim.planning` says how good they are. Only the engin
 each other for a formula: before a long fit one evaluation of log Z is timed.
 """
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

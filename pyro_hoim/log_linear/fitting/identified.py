@@ -1,7 +1,5 @@
 """What the possible states of a table determine of the parameters of its family."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

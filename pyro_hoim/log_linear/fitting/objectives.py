@@ -4,8 +4,6 @@ Solvers see their ``evaluate`` only, so objective, penalty and solver combine fr
 refused by :func:`~pyro_hoim.log_linear.fitting.fit.choose_method`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A p-value, and statistics of tables drawn under a fitted model, each refitted by proportional fitting."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

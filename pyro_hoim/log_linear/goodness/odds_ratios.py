@@ -8,8 +8,6 @@ of a pair a log odds ratio, of three variables the log of the ratio of two odds 
 ratios. In a hierarchical model these are the coefficients of corner coding.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

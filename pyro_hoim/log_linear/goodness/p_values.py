@@ -1,7 +1,5 @@
 """P-values of tests of log-linear models: by which distribution, and why."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

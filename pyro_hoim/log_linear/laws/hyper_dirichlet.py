@@ -8,8 +8,6 @@ of the ``free`` coding (:mod:`pyro_hoim.log_linear.coding`), and densities are w
 on them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 r"""From mean coordinates back to natural ones: which means have a theta, which theta, and how curved log Z is there."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

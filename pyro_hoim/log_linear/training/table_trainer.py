@@ -1,7 +1,5 @@
 """What trainers have in common: collection, balanced tables, ridge, rounds of evidence, state and descent. Private."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence

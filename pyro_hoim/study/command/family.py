@@ -1,7 +1,5 @@
 """Log-linear models, given or learned, as a family of the registry."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

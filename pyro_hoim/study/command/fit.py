@@ -1,7 +1,5 @@
 """The fit of a log-linear model of given interactions, and which plan a command has."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

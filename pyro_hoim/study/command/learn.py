@@ -1,7 +1,5 @@
 """Learning interactions, and fits of given ones that are too large for exact gradients."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Posteriors over structure at the command line: which interactions exist, and the most probable collection fitted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The training path: steps with chains that follow, checks of the chains, and recovery. Private to training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple

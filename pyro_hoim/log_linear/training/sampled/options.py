@@ -1,7 +1,5 @@
 """Settings of training by weighted chains. Private to training; :class:`SampledTraining` is exported."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
