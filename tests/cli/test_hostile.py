@@ -57,9 +57,8 @@ def test_nothing_is_told_of_a_plain_table(shell):
 def test_many_columns_are_counted(shell):
     names = [f"a constant column with a long name, number {i}" for i in range(9)]
     header = ",".join(["a", *(f'"{name}"' for name in names)])
-    first = shell(
-        "learn", table(header, [f"{i % 2}" + ",same" * 9 for i in range(40)]), "--out", "out"
-    ).out.splitlines()[0]
+    source = table(header, [f"{i % 2}" + ",same" * 9 for i in range(40)])
+    first = shell("learn", source, "--out", "out").out.splitlines()[0]
     assert first.startswith("Constant columns, which no interaction can hold: a constant col") and len(first) < 250
     assert first.endswith(" and 3 more.")
     assert json.loads(Path("out/fit.json").read_text())["constant_columns"] == names

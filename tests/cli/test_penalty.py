@@ -141,17 +141,15 @@ def test_the_model_answers_every_command_and_the_page_shows_it(shell, table):
     assert json.loads(Path("out/fit.json").read_text()) == json.loads(json.dumps(found).replace('"out/', '"'))
     assert found["accuracy"]["train"]["target"] == "a"
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert all(
-        words in page for words in ("Sparse and low-rank parts", "Singular values", "Duality gap", "low-rank part")
-    )
+    words = ("Sparse and low-rank parts", "Singular values", "Duality gap", "low-rank part")
+    assert all(word in page for word in words)
     model = "out/model.safetensors"
     rows = shell("sample", model, "-n", "5", "--seed", "1").out.splitlines()
     assert rows[0] == "a,b,c" and len(rows) == 6
     scored = shell.json("score", model, table)
     assert scored["nll"] == pytest.approx(found["nll"]["train"], rel=1e-10)
-    assert shell.json("predict", model, table, "--target", "a")["accuracy"] == pytest.approx(
-        found["accuracy"]["train"]["accuracy"]
-    )
+    predicted = shell.json("predict", model, table, "--target", "a")["accuracy"]
+    assert predicted == pytest.approx(found["accuracy"]["train"]["accuracy"])
     listed = shell.json("interactions", model)
     assert {tuple(row["edge"]) for row in listed["interactions"]} >= {("a", "b"), ("a", "c"), ("b", "c")}
     documented = set(re.findall(r"`(\w+)`", (Path(__file__).parents[2] / "docs/api/cli.md").read_text("utf-8")))

@@ -149,9 +149,8 @@ def test_what_the_plan_takes_where_nothing_was_said_stands_in_its_command(shell)
     plan, commands = plan_of_file(shell, name, "--missing", "?", "--weights", "w")
     assert plan["assumed"] == {"bins": "auto", "missing": "marginalise"}
     assert "--exclude age leaves it out" in plan["notes"][0]
-    assert (
-        plan["notes"][-1] == "Nothing was said of this yet, and the plan takes --bins auto and --missing marginalise."
-    )
+    note = "Nothing was said of this yet, and the plan takes --bins auto and --missing marginalise."
+    assert plan["notes"][-1] == note
     shell(*commands["pairs"][1:], "--json", "--out", "o")
     assert len(hoim.load("o").domain["age"].labels) > 1
 

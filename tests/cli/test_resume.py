@@ -13,19 +13,8 @@ from pyro_hoim.cli import run
 
 from support.verbs import verb_first
 
-OPTIONS = [
-    "czech_autoworkers",
-    "--order",
-    "1",
-    "--posterior",
-    "--num-chains",
-    "2",
-    "--num-draws",
-    "20",
-    "--burn-in",
-    "15",
-]
-OPTIONS += ["--seed", "5", "--out"]
+OPTIONS = ["czech_autoworkers", "--order", "1", "--posterior", "--num-chains", "2", "--num-draws", "20"]
+OPTIONS += ["--burn-in", "15", "--seed", "5", "--out"]
 
 
 def theta_of(folder):

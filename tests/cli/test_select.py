@@ -53,10 +53,8 @@ def test_json_and_files(shell):
         assert line["refined_information"]["kind"] == other["refined_information"]["kind"] == "exact"
     assert found["rows"] == {"train": 700, "validation": 300, "test": 1000}
     assert found["log_partition"]["kind"] == "exact" and found["log_partition"]["std_error"] == 0
-    assert (
-        found["num_interactions"] == sum(len(edge) > 1 for edge in found["edges"]) < len(found["edges"])
-        and found["num_states"] == "32"
-    )
+    assert found["num_interactions"] == sum(len(edge) > 1 for edge in found["edges"]) < len(found["edges"])
+    assert found["num_states"] == "32"
     # 85 % of the pairs agree: log 2 - H(0.85); the triple is right with probability 0.925.
     expected = 2 * np.log(2) + sum(p * np.log(p) for p in (0.85, 0.15, 0.925, 0.075))
     assert found["gain"]["test"] == pytest.approx(expected, abs=0.05)
@@ -69,9 +67,7 @@ def test_json_and_files(shell):
     assert found["selection"]["rounds"][0]["num_interactions"] == 0
     assert found["seconds"] > 0 and found["peak_memory_mb"] > 50 and found["seed"] == 0
     assert json.loads(Path("out/fit.json").read_text()) == json.loads(json.dumps(found).replace('"out/', '"'))
-    documented = set(
-        re.findall(r"`(\w+)`", (Path(__file__).parents[2] / "docs/api/cli.md").read_text(encoding="utf-8"))
-    )
+    documented = set(re.findall(r"`(\w+)`", (Path(__file__).parents[2] / "docs/api/cli.md").read_text("utf-8")))
     inner = (found["selection"], found["log_partition"], found["interactions"][0], found["selection"]["rounds"][0])
     inner += (found["structure"], found["structure"]["tests"][0], found["predictive"])
     for keys in (found, *inner):
@@ -110,14 +106,9 @@ def test_text_names_what_was_learned(shell):
 def test_other_commands_take_the_model(shell):
     source = write("coins.csv", rows_of(600))
     shell.json("learn", source, "--out", "out")
-    for command in (
-        ["score", "out", source],
-        ["predict", "out", source, "--target", "v1"],
-        ["log-z", "out"],
-        ["interactions", "out"],
-        ["sample", "out", "-n", "3"],
-    ):
-        assert shell(*command).out
+    for words in (f"score out {source}", f"predict out {source} --target v1", "log-z out", "interactions out"):
+        assert shell(*words.split()).out
+    assert shell("sample", "out", "-n", "3").out
 
 
 def test_maximum_order_and_seed(shell):
@@ -195,9 +186,8 @@ def test_killed_run_is_resumed(how, shell):
     for found in (broken, whole):  # the rest is reading the rows and writing the page: as long as the machine likes
         assert {"search", "training", "log_z", "scores"} <= set(found["stage_seconds"])
         assert min(found["stage_seconds"].values()) > 0 and sum(found["stage_seconds"].values()) < found["seconds"]
-    assert f"earlier sessions {broken['stage_seconds']['earlier_sessions']:.1f} s" in Path(
-        "broken/report.html"
-    ).read_text(encoding="utf-8")
+    page = Path("broken/report.html").read_text("utf-8")
+    assert f"earlier sessions {broken['stage_seconds']['earlier_sessions']:.1f} s" in page
     assert "complete" in shell.refused(*options, "broken", "--resume")
 
 

@@ -13,7 +13,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy
@@ -32,6 +34,8 @@ from ..infinite import contrast_signs, covariance_problem, size_problem
 from ..scores import infinite_interactions
 from ..training.ridge import InteractionRidge
 from .goodness_of_fit import SMALL_ENTRIES, restriction_of, rough_terms
+
+_T = TypeVar("_T")
 
 _SHOWN = 12  # terms by name in a note
 _MEANING = "each odds ratio compares a level with {}, given all other columns"
@@ -104,6 +108,22 @@ def check_reference(reference: Reference | None, is_restricted: bool) -> None:
         raise conflict("reference", "restricted interactions have the odds ratios of their terms")
 
 
+def once_per_fit(function: Callable[..., _T]) -> Callable[..., _T]:
+    """What a summary, a page and a file of a fit ask for alike is found once."""
+    of_fits = WeakKeyDictionary[FitResult, dict[str, _T]]()
+
+    @wraps(function)
+    def known(result: FitResult, **options: Any) -> _T:
+        of_fit = of_fits.setdefault(result, {})
+        key = repr(sorted(pair for pair in options.items() if pair[1] is not None))
+        if key not in of_fit:
+            of_fit[key] = function(result, **options)
+        return of_fit[key]
+
+    return known
+
+
+@once_per_fit
 def contrasts_of_fit(
     result: FitResult, *, level: float, covariance: CovarianceKind | None = None, reference: Reference | None = None
 ) -> Contrasts:
@@ -132,8 +152,6 @@ def contrasts_of_fit(
     # Errors, where the fit has any.
     problem = covariance_problem(result)
     matrix, error = torch.empty(0), np.empty(0)
-    if not problem:
-        matrix = _functions(graph, codes) if restriction is None else torch.from_numpy(readings)
     if has_zeros:
         by_term = torch.from_numpy(readings).T
         values = partial(_values, graph, codes) if restriction is None else lambda theta: theta @ by_term
@@ -143,6 +161,7 @@ def contrasts_of_fit(
         lost = {term for term in counts if counts[term] > 1} - set(itertools.compress(terms, rows["exists"]))
         notes += [_OTHERS] if lost and restriction is None else []
     if not problem:
+        matrix = _functions(graph, codes) if restriction is None else torch.from_numpy(readings)
         try:
             error = result.contrast_errors(matrix, covariance).numpy()
         except HoimError as refusal:  # a penalty that is not smooth, or nobody can tell what is identified
@@ -179,10 +198,9 @@ def _values(graph: InteractionHypergraph, codes: Mapping[str, int], theta: torch
 def _meaning(graph: InteractionHypergraph, reference: Reference | None) -> list[str]:
     """Notes on what the odds ratios compare."""
     named = ", ".join(f"{name} {label}" for name, label in (reference or {}).items())
-    first = "the first level of its column"
-    against = f"the reference level ({named}; of other columns the first)" if named else first
+    against = f"reference level ({named}; of other columns the first)" if named else "first level of its column"
     higher = [note.format("reference" if named else "first") for note in _HIGHER] if graph.order > 2 else []
-    return [_MEANING.format(against), *higher]
+    return [_MEANING.format(f"the {against}"), *higher]
 
 
 def notes_on_errors(result: FitResult, covariance: CovarianceKind | None) -> list[str]:

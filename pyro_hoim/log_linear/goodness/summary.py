@@ -42,6 +42,7 @@ from .odds_ratios import (
     contrasts_of_file,
     contrasts_of_fit,
     notes_on_errors,
+    once_per_fit,
 )
 
 _TERMS = (
@@ -134,6 +135,7 @@ class Coefficients:
         return cls(rows, value["compared"], value["coding"], tuple(value["notes"]), *flags)
 
 
+@once_per_fit
 def coefficients_of_fit(
     result: FitResult,
     *,
