@@ -474,6 +474,7 @@ class RootPseudoLikelihood(PseudoLikelihood):
             problem = f"{num_rows} distinct rows and {structure.num_terms} terms need {size_text(needed, 'bytes')}"
             raise out_of_reach("rows", f"{problem}, the limit is {_MOST_BYTES}", "take fewer rows or terms")
         self._design: Any = _design(structure, roots)  # scipy's stubs lose the type of products
+        self._adjoint: Any = self._design.T  # of few rows it takes longer than a product
 
     @property
     def family(self) -> NodeFamily:
@@ -541,7 +542,7 @@ class RootPseudoLikelihood(PseudoLikelihood):
         weighted: Any = sparse.bsr_array((blocks, np.arange(count), np.arange(count + 1)), shape=(count * k, count * k))
         if self.families.blocks:
             weighted = weighted + self._between_indicators(psi)
-        return -(self._design.T @ (weighted @ self._design)).toarray()
+        return -(self._adjoint @ (weighted @ self._design)).toarray()
 
     @cached_property
     def _small_design(self) -> Floats | None:
@@ -569,7 +570,7 @@ class RootPseudoLikelihood(PseudoLikelihood):
         return sparse.csr_array((data, (row, column)), shape=(count * k, count * k))
 
     def _slope(self, mean: Floats) -> Floats:
-        return self._design.T @ (self._each[:, None] * (self._statistics - mean)).reshape(-1)
+        return self._adjoint @ (self._each[:, None] * (self._statistics - mean)).reshape(-1)
 
     def _lawful(self, psi: NDArray[Any], order: int) -> tuple[Floats, Floats]:
         """Mean and covariance of the statistics, of a psi at which every conditional can be normalised."""

@@ -89,7 +89,10 @@ class RootErrors:
     @property
     def std_error(self) -> torch.Tensor:
         """Of every coefficient, (num_terms,); NaN where the rows do not identify it, and without errors."""
-        return torch.from_numpy(self.of(sparse.eye_array(len(self.unpenalised)))[1])
+        if self.covariance is None:
+            return torch.full_like(self.unpenalised, math.nan)
+        variance = self.covariance.diagonal().clamp(min=0.0)
+        return variance.sqrt().masked_fill((self.unknown != 0).any(1), math.nan)
 
     def of(self, weights: Any) -> tuple[Floats, Floats]:
         """Sums of coefficients without a penalty and their standard errors, both (m,), by weights (m, num_terms).
