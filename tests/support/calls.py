@@ -46,7 +46,7 @@ def stopped_again(
     with patch.context() as counting:
         total = noted(counting, objective, "evaluate")
         whole = fit()
-    parts = list[FitResult]()
+    parts, calls = list[FitResult](), list[Any]()
     for stop in range(6):
         with patch.context() as stopping:
             calls = noted(stopping, objective, "evaluate", least + len(total) // 4 if stop < 5 else None)
