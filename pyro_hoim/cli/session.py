@@ -204,9 +204,6 @@ def command_line() -> str:
             is_flag = isinstance(part, bool)
             if isinstance(param, click.Option):
                 words.append(param.secondary_opts[0] if part is False else param.opts[-1 if not is_flag else 0])
-            words += [] if is_flag else [_without_root(str(part))]
+            path = Path(str(part))
+            words += [] if is_flag else [path.name if path.is_absolute() else str(part)]
     return shlex.join(words)
-
-
-def _without_root(word: str) -> str:
-    return Path(word).name if Path(word).is_absolute() else word

@@ -416,6 +416,10 @@ class PlannedBackend(PartitionBackend):
         check_hypergraph(hypergraph)
         return self.plan_after(hypergraph.restrict(evidence_names) if evidence_names else hypergraph, keep)
 
+    @override
+    def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        return self.marginal(model, names).log()
+
 
 class ExactBackend(PlannedBackend):
     """A backend all of whose results are exact to rounding."""

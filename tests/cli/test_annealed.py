@@ -176,7 +176,8 @@ def test_the_estimate_in_the_file_is_used_and_said(shell):
         name: kept[name] for name in ("value", "std_error", "lower", "upper", "ess", "kind", "verdict")
     }
     scored = shell.json("score", "large.safetensors", rows_of("large.safetensors"))
-    energy, rows = stored("large.safetensors"), load_rows("large.safetensors")
+    energy = stored("large.safetensors")
+    rows = torch.tensor([[(i + k) % n for k, n in enumerate(energy.domain.cardinalities)] for i in (0, 1, 1, 2)])
     assert scored["nll"] == pytest.approx(kept["value"] + float(energy.energy(rows).mean()), rel=1e-12)
     assert scored["log_z_std_error"] == kept["std_error"] and scored["log_z_method"] == result["method"]
     text, _ = shell("score", "large.safetensors", "rows.csv")
@@ -184,12 +185,6 @@ def test_the_estimate_in_the_file_is_used_and_said(shell):
     fresh = shell.json("score", "large.safetensors", "rows.csv", *CHEAP)
     assert fresh["log_z_method"] == kept["method"] and fresh["nll"] != scored["nll"]
     shell.refused("score", "large.safetensors", "rows.csv", "--method", "exact", says=["the budget is"])
-
-
-def load_rows(model):
-    """The rows of :func:`rows_of` as codes."""
-    cards = load_model(model).hypergraph.domain.cardinalities
-    return torch.tensor([[(i + k) % n for k, n in enumerate(cards)] for i in (0, 1, 1, 2)])
 
 
 def test_an_exact_log_z_is_preferred_to_the_estimate_in_the_file(shell):

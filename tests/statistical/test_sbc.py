@@ -10,17 +10,17 @@ chi-square one there, so the rate passed is divided by 1.2.
 
 import warnings
 
-import numpy as np
 import pyro
 import pytest
 import torch
 from pyro.infer import MCMC, NUTS
-from scipy import stats
 
 from pyro_hoim import ConvergenceWarning, DiaconisYlvisaker, Domain, InteractionHypergraph, sample_posterior
 from pyro_hoim.inference import NUTSSettings
 from pyro_hoim.log_linear import LogLinearStatistics, normal_prior
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_uniform_ranks
+
+from support.ranks import rank_test_rate
 
 REPLICATIONS = 2000
 DRAWS = 99
@@ -134,19 +134,8 @@ def shipped_ranks(kind, factor, seed):
 
 
 def test_rate_of_the_rank_test():
-    """Exact law of the statistic: multinomial counts as Poisson ones given their sum, added up cell by cell."""
-    expected = CALLS // BINS
-    counts = np.arange(5 * expected)
-    weights = stats.poisson.pmf(counts, expected)
-    grid = np.zeros((512, 4096))  # sums of counts and of squares past these have no weight to speak of
-    squares = (counts - expected) ** 2
-    keep = squares < grid.shape[1]
-    np.add.at(grid, (counts[keep], squares[keep]), weights[keep])
-    law = np.fft.ifft2(np.fft.fft2(grid) ** BINS).real[CALLS]
     level = SHIPPED_RATE / len(NAMES)
-    critical = stats.chi2.isf(level, BINS - 1)
-    rate = law[np.arange(len(law)) / expected >= critical].sum() / law.sum()
-    assert 1.0 < rate / level < RATIO
+    assert 1.0 < rank_test_rate(level, BINS, CALLS // BINS) / level < RATIO
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from support.hard_models import (
     xor_sat,
 )
 from support.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
+from support.ranks import rank_test_rate
 from support.root_models import listed, log_sum
 from support.transitions import join_tables
 
@@ -240,17 +241,7 @@ def test_right_posterior_has_uniform_ranks_and_wrong_ones_are_refused():
 
 @pytest.mark.parametrize(("expected", "ratio"), [(50, 1.24), (20, 1.62)])
 def test_exact_false_alarm_rate_of_the_rank_test(expected, ratio):
-    """Exact law of the statistic in 20 bins: Poisson counts, given their sum, by a Fourier transform over both sums."""
-    counts = np.arange(6 * expected)
-    weights = stats.poisson.pmf(counts, expected)
-    grid = np.zeros((512, 16384))
-    offset = counts - expected
-    keep = offset**2 < grid.shape[1]
-    np.add.at(grid, (offset[keep] % 512, offset[keep] ** 2), weights[keep])
-    law = np.fft.ifft((np.fft.fft2(grid) ** 20).mean(axis=0)).real
-    critical = stats.chi2.isf(testing.FALSE_ALARM_RATE, 19)
-    rate = law[np.arange(len(law)) / expected >= critical].sum() / law.sum()
-    assert 1.0 < rate / testing.FALSE_ALARM_RATE < ratio
+    assert 1.0 < rank_test_rate(testing.FALSE_ALARM_RATE, 20, expected) / testing.FALSE_ALARM_RATE < ratio
 
 
 def test_only_the_wrong_quantity_is_named():

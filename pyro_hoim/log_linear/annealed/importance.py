@@ -560,10 +560,6 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         return constant(model.tables, probs) if model.tables.requires_grad else probs
 
     @override
-    def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        return self.marginal(model, names).log()
-
-    @override
     @torch.no_grad()
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None

@@ -105,10 +105,6 @@ class BoundedAnnealing(PlannedBackend):
         return probs if is_verified else self.annealed.marginal(model, names)
 
     @override
-    def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        return self.marginal(model, names).log()
-
-    @override
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:

@@ -275,10 +275,6 @@ class BucketBackend(PlannedBackend):
         return brackets
 
     @override
-    def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        return self.marginal(model, names).log()
-
-    @override
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
         check_model(model)
         problem = f"{type(self).__name__} bounds the sum and cannot say which state is the most probable"

@@ -188,13 +188,15 @@ def _unguarded(modules):
     """
     fields, cached = defaultdict(set), []
     for tree in modules:
-        aliases = {t.id for node in tree.body if isinstance(node, ast.Assign) for t in node.targets if _is_name(t)}
+        targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+        aliases = {target.id for target in targets if isinstance(target, ast.Name)}
         for node in _definitions(tree):
             if isinstance(node, ast.ClassDef):
                 fields[node.name] |= set().union(*map(_words, [*_fields(node), *node.bases])) - aliases
             elif isinstance(node, ast.FunctionDef) and node.decorator_list and node.returns is not None:
                 decorators = set().union(*map(_words, node.decorator_list))
-                is_guarded = "plain_mode" in decorators or _has_guard(node)
+                blocks = [part.items[0] for part in ast.walk(node) if isinstance(part, ast.With)]
+                is_guarded = "plain_mode" in decorators.union(*map(_words, blocks))
                 if decorators & {"cache", "lru_cache", "cached_property"} and not is_guarded:
                     cached.append((node, _words(node.returns) - aliases))
     holders, more = {"Tensor"}, {"Tensor"}
@@ -202,14 +204,6 @@ def _unguarded(modules):
         more = {name for name, words in fields.items() if words & holders} - holders
         holders |= more
     return [f"{node.name} -> {ast.unparse(node.returns)}" for node, words in cached if words & holders]
-
-
-def _is_name(node):
-    return isinstance(node, ast.Name)
-
-
-def _has_guard(function):
-    return any(isinstance(node, ast.With) and "plain_mode" in _words(node.items[0]) for node in ast.walk(function))
 
 
 def test_every_cache_of_tensors_is_filled_outside_the_modes():

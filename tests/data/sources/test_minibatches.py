@@ -12,6 +12,8 @@ from pyro_hoim import HierarchicalLogLinear, InteractionHypergraph, LogLinearEne
 from pyro_hoim.data import InformationTable, MemoryRows, RowSource, open_rows
 from pyro_hoim.errors import InputError, MissingDataError
 
+from support.calls import noted
+
 COLUMNS = ["number", "text", "truth", "size"]
 
 
@@ -113,9 +115,7 @@ def test_information_from_margins_is_that_of_rows(sources, frame, correction):
 
 
 def test_triples_and_their_subsets_cost_one_pass(sources, monkeypatch):
-    passes = []
-    reduce = RowSource.reduce
-    monkeypatch.setattr(RowSource, "reduce", lambda rows, fold: passes.append(fold) or reduce(rows, fold))
+    passes = noted(monkeypatch, RowSource, "reduce")
     table = InformationTable(sources["files"].project(COLUMNS))
     table.interaction_information([*itertools.combinations(COLUMNS, 2), *itertools.combinations(COLUMNS, 3)])
     table.interaction_information(itertools.combinations(COLUMNS, 3))

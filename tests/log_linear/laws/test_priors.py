@@ -41,6 +41,8 @@ from pyro_hoim.testing import (
     raises,
 )
 
+from support.calls import noted
+
 Double = torch.float64
 
 
@@ -365,12 +367,8 @@ def test_batches_and_expansion(hypergraph):
 
 def test_constants_are_found_once(monkeypatch):
     """The junction tree, log C and the mode are kept, also by expansion, until s changes in place or has a graph."""
-    trees = []
-    spanning = nx.maximum_spanning_tree
-    monkeypatch.setattr(nx, "maximum_spanning_tree", lambda graph: trees.append(graph) or spanning(graph))
-    found = []
-    exact = priors.log_normaliser
-    monkeypatch.setattr(priors, "log_normaliser", lambda *arguments: found.append(None) or exact(*arguments))
+    trees = noted(monkeypatch, nx, "maximum_spanning_tree")
+    found = noted(monkeypatch, priors, "log_normaliser")
     chain = graph([2, 3, 2], "ab", "bc")
     s = flat(chain, random_law(chain, 24)).clone()
     prior = DiaconisYlvisaker(chain, s, 2.0)
@@ -397,9 +395,7 @@ def test_constants_are_found_once(monkeypatch):
 
 def test_proposal_is_found_once_for_all_expansions(monkeypatch):
     prior = DiaconisYlvisaker.uniform(CYCLE, 2.0, dtype=Double)
-    solved = []
-    solve = priors.solve_natural_parameters
-    monkeypatch.setattr(priors, "solve_natural_parameters", lambda *given: solved.append(None) or solve(*given))
+    solved = noted(monkeypatch, priors, "solve_natural_parameters")
     assert prior.expand((4,)).sample().shape == prior.expand((4,)).sample().shape == (4, CYCLE.num_parameters)
     assert len(solved) == 1
 
