@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import forkserver
@@ -54,9 +53,7 @@ class CommandLine:
 def kill(words, first, how, prelude=""):
     """Run a command in a process of its own and end it by a signal once its first checkpoint is there."""
     process = forkserver.start(f"{prelude}from pyro_hoim.cli import main; main({words!r})", Path("output"))
-    deadline = time.monotonic() + 240
-    while not first.exists() and process.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.005)
+    forkserver.wait_for(first.exists, process, 240)
     os.kill(process.pid, how)
     process.join(60)
     assert process.exitcode == (130 if how == signal.SIGINT else -9)

@@ -142,17 +142,10 @@ HOLD = (
 )
 
 
-def wait_for(is_there, process):
-    deadline = time.monotonic() + 120
-    while not is_there() and process.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return is_there()
-
-
 def test_a_second_process_is_refused_and_a_killed_one_is_no_obstacle(shell):
     words = fit("machine", "broken")
     process = forkserver.start(f"{HOLD}{AT_ONCE}from pyro_hoim.cli import main; main({words!r})", Path("output"))
-    assert wait_for(Path("held").exists, process), Path("output").read_text()
+    assert forkserver.wait_for(Path("held").exists, process), Path("output").read_text()
     before = {path: path.read_bytes() for path in Path("broken").rglob("*") if path.is_file()}
     told = shell(*words, "--resume", status=2).err.splitlines()
     wanted = (

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["pyro.infer", "pyro_hoim.study", "pyro_hoim.cli", "pyro_hoim.inference"])
@@ -17,6 +18,14 @@ def start(program, output, *arguments):
     process = _CONTEXT.Process(target=_run, args=(program, str(output), arguments))
     process.start()
     return process
+
+
+def wait_for(is_there, process, seconds=120):
+    """Whether something is there before a process ends, or after some seconds."""
+    deadline = time.monotonic() + seconds
+    while not is_there() and process.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return is_there()
 
 
 def run(program, output, *arguments):

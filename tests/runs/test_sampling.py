@@ -381,9 +381,7 @@ def test_killed_run_is_resumed_with_the_same_bits(how, tmp_path):
     for pause in (0.3, 0.1, 0.03, 0.0):  # a busy machine may let the run end before the signal is sent
         path.unlink(missing_ok=True)
         process = forkserver.start(program, tmp_path / "output")
-        deadline = time.monotonic() + 120
-        while not path.exists() and process.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.005)
+        forkserver.wait_for(path.exists, process)
         time.sleep(pause)
         with suppress(ProcessLookupError):
             os.kill(process.pid, how)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -181,9 +180,7 @@ def test_a_killed_run_continues_with_the_same_draws(tmp_path):
     path = tmp_path / "run.safetensors"
     program = _PROGRAM.format(folder=str(Path(__file__).parent), path=str(path))
     process = forkserver.start(program, tmp_path / "output")
-    deadline = time.monotonic() + 120
-    while not path.exists() and process.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.005)
+    forkserver.wait_for(path.exists, process)
     with suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
     process.join(60)
