@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -536,3 +538,13 @@ def _array_of_labels(values: Any) -> np.ndarray:
         labels[np.ma.getmaskarray(values)] = None
         return labels
     return array_of(values if hasattr(values, "__array__") else np.array(values, dtype=object), "from_numpy values")
+
+
+def rows_digest(rows: Observations) -> str:
+    """Digest of the law and the number of observations, whatever the order of the rows."""
+    merged = rows.unique()
+    content = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
+    for part in merged.code_bytes():
+        content.update(part)
+    content.update(merged.counts.numpy().tobytes())
+    return content.hexdigest()[:32]

@@ -2,8 +2,6 @@ r"""Learning of one conditional, and of a whole dependency network: all nodes by
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -18,7 +16,7 @@ from tqdm import tqdm
 from ...budgets import MAX_NETWORK_WORK, NETWORK_BITS_AT_ONCE, check_size
 from ...data.columns import FrameOptions
 from ...data.frames import DataLike, rows_of_frame
-from ...data.observations import Observations
+from ...data.observations import Observations, rows_digest
 from ...data.sources import RowSource
 from ...errors import (
     check_names,
@@ -647,15 +645,9 @@ def _numbered(index: int, *arguments: Any) -> tuple[int, Found]:
 
 
 def _digest(rows: Observations) -> str:
-    """Digest of the domain and of the law, whatever the order of rows."""
-    if not rows.has_whole_counts:  # sums of fractions depend on the order of equal rows
-        rows = rows.rows(torch.argsort(rows.counts, stable=True))
-    merged = rows.unique()
-    content = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
-    for part in merged.code_bytes():
-        content.update(part)
-    content.update(merged.counts.numpy().tobytes())
-    return content.hexdigest()[:32]
+    # Sums of fractions depend on the order of equal rows.
+    whole = rows.has_whole_counts
+    return rows_digest(rows if whole else rows.rows(torch.argsort(rows.counts, stable=True)))
 
 
 def _write(file: RunFile, done: Mapping[int, Found]) -> None:

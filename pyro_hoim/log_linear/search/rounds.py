@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +18,7 @@ from ...core.family import family_of_model
 from ...core.prediction import check_count
 from ...core.trainer import DoubtingTrainer, Loss, MaskedTrainer, Trainer, TrainingReport
 from ...data.frames import DataLike, as_observations
-from ...data.observations import Observations, check_complete
+from ...data.observations import Observations, check_complete, rows_digest
 from ...data.sources.sourced import SourcedRows
 from ...errors import (
     check_not_negative,
@@ -613,16 +611,6 @@ def _trainer_settings(trainer: Trainer) -> dict[str, str]:
         elif not name.startswith("_") and (is_dataclass(value) or isinstance(value, bool)):
             settings[f"trainer {name}"] = repr(value)
     return settings
-
-
-def rows_digest(rows: Observations) -> str:
-    """Digest of the law and the number of observations, whatever the order of the rows."""
-    merged = rows.unique()
-    content = hashlib.sha256(json.dumps(rows.domain.to_json()).encode())
-    for part in merged.code_bytes():
-        content.update(part)
-    content.update(merged.counts.numpy().tobytes())
-    return content.hexdigest()[:32]
 
 
 def checked_rows(train: DataLike, validation: DataLike, trainer: Trainer) -> tuple[Observations, Observations]:
