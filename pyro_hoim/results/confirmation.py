@@ -215,6 +215,7 @@ class StepwiseSearch(ABC):
         self._limit = math.log(hypotheses.level)
         self._linked: _Testable | None = None
         self._waiting: set[Edge] = set()
+        self._certain: set[Edge] = set()
 
     @abstractmethod
     def tested(self, edge: Edge, others: Sequence[Edge], response: str | None, asked: Asked) -> EdgeTest:
@@ -266,13 +267,18 @@ class StepwiseSearch(ABC):
         It ends since no set comes back more than a few times.
         """
         while True:
-            before, is_whole = set(self.kept), not self._waiting
+            before, is_whole = self._state(), not (self._waiting or self._certain)
             self.grow(pool)
             self.shrink()
-            if set(self.kept) == before:
+            if self._state() == before:
                 if is_whole:
                     return
                 self._waiting.clear()
+                self._certain.clear()
+
+    def _state(self) -> tuple[set[Edge], int]:
+        """The structure, and how often a set has entered."""
+        return set(self.kept), sum(self._times.values())
 
     def grow(self, pool: Sequence[Edge]) -> None:
         """Add confirmed sets that are the strongest of one of their variables.
@@ -311,18 +317,17 @@ class StepwiseSearch(ABC):
     def shrink(self) -> None:
         """Remove sets that are not confirmed beside the others, the weakest first, of every variable one at a time.
 
-        What is confirmed, whatever else is, waits until no other one is removed.
+        What is confirmed, whatever else is, waits until nothing else changes.
         """
-        least, certain = math.log(self.hypotheses.level), set[Edge]()
+        least = math.log(self.hypotheses.level)
         while True:
-            asked = [edge for edge in self.kept if edge not in certain]
+            asked = [edge for edge in self.kept if edge not in self._certain]
             tests = [self._judged(self.test(edge, limits=(least, math.inf))) for edge in asked]
-            self._limit = self.hypotheses.limit(tests, len(certain))
+            self._limit = self.hypotheses.limit(tests, len(self.kept) - len(asked))
+            self._certain.update(test.edge for test in tests if self.hypotheses.weighted(test) <= least)
             weak = [test for test in tests if self.hypotheses.weighted(test) > self._limit]
-            if not weak and not certain:
+            if not weak:
                 return
-            sure = {test.edge for test in tests if self.hypotheses.weighted(test) <= least}
-            certain = certain | sure if weak else set()
             touched: set[str] = set()
             gone: set[Edge] = set()
             for test in sorted(weak, key=lambda test: -self.hypotheses.weighted(test)):

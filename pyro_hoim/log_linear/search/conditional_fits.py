@@ -26,7 +26,8 @@ _RANK = 1e-10  # of the largest eigenvalue
 _WRITTEN = 2**17  # entries of columns in patterns that are written out: products of more wait for memory
 _DENSE, _MOST_WRITTEN = 3, 2**24  # columns of a table, and entries, whose products take less time than pairs of cells
 _PRODUCTS_OF_PAIRS = 2**20  # of columns of patterns that cost no more than sums over pairs of cells
-_LARGE = 300  # parameters, beyond which no matrix of all of them is written
+_LARGE = 300  # parameters, beyond which pooled levels alone are tested
+_WITH_MATRIX = 1000  # parameters, beyond which no matrix of all of them is written
 _PRODUCTS, _NEARLY = 200, 1e-4  # of conjugate gradients: most, and the share of a step's gain that the last adds
 _ROUGHLY, _CLOSE = 0.1, 0.01  # that share without matrices, of steps that bring more than a nat and of others
 _SCORED, _FAR = 1e-4, 0.8  # and of scores, but of those that stay below this share of what is asked for
@@ -37,7 +38,7 @@ _solve_positive: Any = get_lapack_funcs("posv", dtype=np.float64)  # without the
 
 
 def is_large(num_parameters: int) -> bool:
-    """Whether no matrix of so many parameters is written."""
+    """Whether so many parameters are fitted roughly, for tests of pooled levels alone."""
     return num_parameters > _LARGE
 
 
@@ -149,8 +150,13 @@ class Design:
 
     @property
     def is_large(self) -> bool:
-        """Whether there are so many parameters that no matrix of all of them is written."""
+        """Whether there are so many parameters that they are fitted roughly."""
         return is_large(len(self))
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether there are so few parameters that a matrix of all of them is written."""
+        return len(self) <= _WITH_MATRIX
 
     def _columns(self, by_cell: Floats) -> Floats:
         """Sums over cells, the first axis, times the columns of their tables."""
@@ -316,13 +322,15 @@ class Maximum:
         ratio = others + math.log(max(float(image[-1] - shared @ np.linalg.solve(with_it, shared)), 1e-300))
         return value - self.value, float(parameters[-1]), math.exp(min(ratio, 1400.0) / 2)
 
-    def score_by_products(self, added: Design, least: float) -> float:
-        """The score test of further statistics as conjugate gradients approach it from below.
+    def score_of_large(self, added: Design, both: Floats | None, least: float) -> float:
+        """The score test of further statistics by the information of all, or as products approach it from below.
 
-        It is rough where it stays far below ``least``.
+        By products it is rough where it stays far below ``least``.
         """
         design, totals, score = self.design + added, self.counts.sum(1), 0.0
         slope = design.totals(self.counts - totals[:, None] * self.probs)
+        if both is not None:
+            return float(slope @ _raised_step(both.copy(), _FLAT, slope))
         for nearly in (_CLOSE, _SCORED):
             score = float(slope @ _solved_by_products(design, totals, self.probs, 0.0, slope, (nearly, nearly)))
             if score < _FAR * least:
@@ -355,21 +363,16 @@ def maximised(
     """The parameters of highest likelihood less half the ridge (of all, or of each) times their squares.
 
     ``curvature`` is the information at the start, where it is known; a value of ``until`` is enough. Of more than
-    300 parameters steps are found by products with the information alone.
+    1,000 parameters steps are found by products with the information alone.
     """
     totals, seen = counts.sum(1), design.totals(counts)
     start = np.zeros(len(design)) if start is None else start
     known = [] if curvature is None else [curvature.copy()]
 
     def step(slope: Floats, probs: Floats) -> Floats:
-        if design.is_large:
+        if not design.has_matrix:
             return _solved_by_products(design, totals, probs, ridge, slope, (_ROUGHLY, _CLOSE))
-        # The curvature is raised by rounding's share, for designs of less than full rank.
-        curvature = known.pop() if known else design.information(totals, probs)
-        diagonal = np.einsum("ii->i", curvature)
-        diagonal += ridge
-        diagonal += _RANK * max(float(diagonal.max(initial=0.0)), _FLAT)
-        return _solved(curvature, slope)
+        return _raised_step(known.pop() if known else design.information(totals, probs), ridge, slope)
 
     enough = _ENOUGH if design.is_large else _DONE
     solution, probs, value = _climbed(design, totals, seen, ridge, start, step, until, enough)
@@ -384,6 +387,14 @@ def _solved_by_products(
     return _conjugate_gradients(
         lambda move: design.image(totals, probs, move) + ridge * move, lambda rest: rest / diagonal, slope, nearly
     )
+
+
+def _raised_step(curvature: Floats, ridge: float | Floats, slope: Floats) -> Floats:
+    """The step of a slope by a curvature, raised by a ridge and rounding's share for designs of less than full rank."""
+    diagonal = np.einsum("ii->i", curvature)
+    diagonal += ridge
+    diagonal += _RANK * max(float(diagonal.max(initial=0.0)), _FLAT)
+    return _solved(curvature, slope)
 
 
 def _solved(curvature: Floats, slope: Floats) -> Floats:

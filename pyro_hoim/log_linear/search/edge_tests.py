@@ -30,7 +30,7 @@ _MOST, _SMALL = 0.5, 1e-3  # ridges of tests of subsets of what is kept: of the 
 _RIDGE = 0.5  # of both fits whose predictions are compared
 _CERTAIN = 1e-100  # variance of a number of rows that nothing moves
 _STEP = 0.5  # half of the distance of whole numbers
-_MOST_FITS = 64  # of nuisance alone that are kept
+_MOST_FITS = 128  # of nuisance alone that are kept
 _MOST_LAWS = 4  # of a response with a ridge
 _ROWS = 5  # for each of many parameters: of fewer the chi-square law is too far away
 _PLAIN = math.log(0.5)  # a score test of many parameters above it is taken at its word
@@ -96,10 +96,10 @@ class EdgeTester:
     imitate nearly all that S does, so they are effects of a mixed model: normal around zero, with a ridge in both fits
     of half the strength that the rows choose by the evidence, and of 0.5 at most. Both are on the careful side.
 
-    Beside more than 300 parameters of nuisance, single cells are not tested: the pooled levels decide alone, by steps
-    that need no matrix of all parameters, and count twice all the same. Where the score test says more than 0.5, that
-    is their p-value. A set is then tested beside the others without its supersets, as in an analysis of variance of
-    type II. Of fewer than five rows for each of more than 300 parameters the p-value is one.
+    Beside more than 300 parameters of nuisance, single cells are not tested: the pooled levels decide alone, and count
+    twice all the same. Where the score test says more than 0.5, that is their p-value. A set is then tested beside the
+    others without its supersets, as in an analysis of variance of type II. Of fewer than five rows for each of more
+    than 300 parameters the p-value is one. Steps of more than 1,000 parameters need no matrix of them.
 
     Args:
         rows: complete rows. Of rows beyond memory the sample that stands in for them. Weights count as Kish's effective
@@ -398,11 +398,14 @@ class EdgeTester:
         added = self._design(patterns, [tuple(rest)]) if pooled is None else self._added(edge, patterns, pooled)
         start, design = np.concatenate([null.parameters, np.zeros(len(added))]), null.design + added
         information, high = None, asked.high
+        if design.has_matrix or not null.design.is_large:
+            information = design.information(patterns.counts.sum(1), null.probs)
         if null.design.is_large:
             high = min(high, _PLAIN)
-            score = null.score_by_products(added, float(chdtri(len(added), math.exp(min(asked.high, 0.0)))))
+            least = float(chdtri(len(added), math.exp(min(asked.high, 0.0))))
+            score = null.score_of_large(added, information, least)
         else:
-            information = design.information(patterns.counts.sum(1), null.probs)
+            assert information is not None
             score = null.score_statistic(added, information)
         by_score = by_chi_square(edge, score / 2, score, len(added))
         if by_score.log_p_value > high:
