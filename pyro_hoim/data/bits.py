@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Sets = Sequence[Sequence[int]] | Longs
 _PASSES = 128  # over the bits, that cost less than one over the codes
 _LARGEST = 2.0**16  # counts with few binary digits
 
@@ -49,8 +50,13 @@ class LevelBits:
         """Whether margins of so many cells are counted faster than row by row."""
         return num_cells * len(self._counts) <= _PASSES
 
-    def margins(self, sets: Sequence[Sequence[int]] | Longs) -> list[Floats]:
+    def margins(self, sets: Sets) -> list[Floats]:
         """Counts of the cells of sets of variables, by position; each table row-major and flat."""
+        first = laid_out(self._cards, sets)[0]
+        return np.split(self.cells(sets), first[1:-1]) if len(sets) else []
+
+    def cells(self, sets: Sets) -> Floats:
+        """The same, table after table."""
         from ..compute.lanes import run_threads
         from ._bit_kernels import count_bits
 
@@ -62,11 +68,9 @@ class LevelBits:
             count_bits(self._bits, self._counts, *places, begin, step, total)
 
         run_threads(count, len(sets))
-        return np.split(total, first[1:-1]) if len(sets) else []
+        return total
 
-    def margins_beside(
-        self, sets: Sequence[Sequence[int]], slow: Callable[[list[Sequence[int]]], Iterable[Floats]]
-    ) -> Iterator[Floats]:
+    def margins_beside(self, sets: Sets, slow: Callable[[list[Any]], Iterable[Floats]]) -> Iterator[Floats]:
         """The same, set after set, where a function counts those sets that it counts faster."""
         is_fast = [self.is_fast(math.prod(int(self._cards[i]) for i in positions)) for positions in sets]
         few, many = ([one for one, fast in zip(sets, is_fast, strict=True) if fast is kind] for kind in (True, False))
@@ -74,8 +78,11 @@ class LevelBits:
         return (next(counted if fast else others) for fast in is_fast)
 
 
-def laid_out(cards: Sequence[int] | Longs, sets: Sequence[Sequence[int]] | Longs) -> tuple[Longs, Longs, Longs]:
+def laid_out(cards: Sequence[int] | Longs, sets: Sets) -> tuple[Longs, Longs, Longs]:
     """First cells and first members of sets whose tables lie one after the other, with the ends; and the members."""
+    if isinstance(sets, np.ndarray):  # of one size
+        ends = np.arange(0, sets.size + 1, max(1, sets.shape[1]))
+        return np.append(0, np.asarray(cards)[sets].prod(1).cumsum()), ends, sets.ravel().astype(np.int64, copy=False)
     members = np.array([i for positions in sets for i in positions], dtype=np.int64)
     sizes = [math.prod(int(cards[i]) for i in positions) for positions in sets]
     return np.cumsum([0, *sizes]), np.cumsum([0, *map(len, sets)]), members

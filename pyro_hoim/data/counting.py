@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import out_of_range, wrong_type
-from .bits import LevelBits
+from .bits import LevelBits, Sets, laid_out
 
 # Counts drawn without replacement from cells of any size: the split of a table whose rows are never written out.
 
@@ -142,14 +142,12 @@ def distinct_rows(codes: np.ndarray, cardinalities: Sequence[int]) -> tuple[np.n
     return first, inverse
 
 
-def marginal_tables(
-    codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int], edges: Sequence[Sequence[int]]
-) -> np.ndarray:
+def marginal_tables(codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int], edges: Sets) -> np.ndarray:
     """Marginal counts of complete rows (U, d), edge after edge of schema positions, each table row-major."""
     columns = np.ascontiguousarray(codes.T, dtype=np.min_scalar_type(max(cardinalities, default=1)))
-    sizes = [math.prod(cardinalities[i] for i in edge) for edge in edges]
+    sizes = np.diff(laid_out(cardinalities, edges)[0])
 
-    def by_rows(some: Sequence[Sequence[int]]) -> Iterator[np.ndarray]:
+    def by_rows(some: Sets | list[Any]) -> Iterator[np.ndarray]:
         for edge in some:
             cell = np.zeros(len(codes), dtype=np.int64)
             for i in edge:
@@ -160,8 +158,11 @@ def marginal_tables(
     # Many small tables are counted by bits, with compiled code.
     tables = by_rows(edges)
     if len(edges) * len(codes) >= _MANY_LOOK_UPS and LevelBits.serves(counts):
-        tables = LevelBits(columns, cardinalities, counts).margins_beside(edges, by_rows)
-    flat = np.zeros(sum(sizes))
+        bits = LevelBits(columns, cardinalities, counts)
+        if bits.is_fast(int(sizes.max(initial=0))):
+            return bits.cells(edges)
+        tables = bits.margins_beside(edges, by_rows)
+    flat = np.zeros(sizes.sum())
     start = 0
     for table, size in zip(tables, sizes, strict=True):
         flat[start : start + size] = table

@@ -199,7 +199,7 @@ class InformationTable:
         if self._bits is not None:
             is_fast = np.array([self._bits.is_fast(size) for size in sizes.tolist()])
             for part in np.array_split(np.flatnonzero(is_fast), -(-int(is_fast.sum()) // _SETS_PER_COUNT) or 1):
-                counts = np.concatenate([np.zeros(0), *self._bits.margins(sets[part])])
+                counts = self._bits.cells(sets[part])
                 starts = np.cumsum([0, *sizes[part]])[:-1]
                 if len(part):
                     out[part, 0] = np.add.reduceat(counts * np.log(np.maximum(counts, 1)), starts)

@@ -129,8 +129,9 @@ class Hypotheses:
         self, names: Iterable[str], max_order: int, allowed: Iterable[frozenset[str]] | None, level: float
     ) -> None:
         self.names = list(names)
-        usable = frozenset(self.names)
-        self.allowed = None if allowed is None else {s for s in allowed if 2 <= len(s) <= max_order and s <= usable}
+        self._usable = frozenset(self.names)
+        fits = [s for s in allowed or () if 2 <= len(s) <= max_order and s <= self._usable]
+        self.allowed = None if allowed is None else set(fits)
         sizes = range(2, min(max_order, len(self.names)) + 1)
         if self.allowed is None:
             self._counts = {size: math.comb(len(self.names), size) for size in sizes}
@@ -142,7 +143,7 @@ class Hypotheses:
     def __contains__(self, edge: Edge) -> bool:
         if self.allowed is not None and frozenset(edge) not in self.allowed:
             return False
-        return len(edge) in self._counts and set(edge) <= set(self.names)
+        return len(edge) in self._counts and self._usable.issuperset(edge)
 
     @property
     def largest(self) -> int:
@@ -167,8 +168,8 @@ class Hypotheses:
         return found
 
 
-class _Testable:
-    """Sets whose tests beside a structure may differ from those alone.
+class _Structure:
+    """Kept sets, with those whose tests beside them may differ from those alone.
 
     Not so sets without promise of variables that nothing kept links: where their parts of the structure are
     independent, the test alone is one beside them.
@@ -177,7 +178,10 @@ class _Testable:
     def __init__(self, kept: list[Edge], alone: Mapping[Edge, EdgeTest]) -> None:
         self.kept, self._alone = kept, alone
         self._part: dict[str, str] = {}
-        for edge in kept:
+        self._numbers: dict[str, list[int]] = defaultdict(list)
+        for number, edge in enumerate(kept):
+            for name in edge:
+                self._numbers[name].append(number)
             roots = {self._root(name) for name in edge}
             top = min(roots)
             self._part.update(dict.fromkeys(roots, top))
@@ -192,6 +196,10 @@ class _Testable:
         if found is None or found.log_p_value <= PROMISING:
             return True
         return len({self._root(name) for name in edge}) < len(edge)
+
+    def around(self, edge: Edge) -> list[Edge]:
+        """The kept sets that share a variable with a set, in their order."""
+        return [self.kept[i] for i in sorted({i for name in edge for i in self._numbers.get(name, ())})]
 
 
 class StepwiseSearch(ABC):
@@ -213,13 +221,16 @@ class StepwiseSearch(ABC):
         self.kept: list[Edge] = []
         self._times: dict[Edge, int] = defaultdict(int)
         self._limit = math.log(hypotheses.level)
-        self._linked: _Testable | None = None
+        self._structure: _Structure | None = None
         self._waiting: set[Edge] = set()
         self._certain: set[Edge] = set()
 
     @abstractmethod
     def tested(self, edge: Edge, others: Sequence[Edge], response: str | None, asked: Asked) -> EdgeTest:
-        """The test of a set beside others, by the law of one of its variables, or of those that the family takes."""
+        """The test of a set beside others, by the law of one of its variables, or of those that the family takes.
+
+        Others that share no variable with it do not count.
+        """
 
     def can_enter(self, edge: Edge, others: Sequence[Edge]) -> bool:
         """Whether a set leaves tests of all that has a variable of it possible; True unless a family says otherwise."""
@@ -253,9 +264,11 @@ class StepwiseSearch(ABC):
             asked = Asked(low, high, self.least_gain)
         if others is not None:
             return self.tested(edge, others, response, asked)
-        if self._linked is None or self._linked.kept != self.kept:
-            self._linked = _Testable(list(self.kept), self.alone)
-        return self.tested(edge, self.kept, response, asked) if edge in self._linked else self.alone[edge]
+        if self._structure is None or self._structure.kept != self.kept:
+            self._structure = _Structure(list(self.kept), self.alone)
+        if edge not in self._structure:
+            return self.alone[edge]
+        return self.tested(edge, self._structure.around(edge), response, asked)
 
     def _judged(self, test: EdgeTest) -> EdgeTest:
         """The test, with a p-value of one where the set gains too little."""

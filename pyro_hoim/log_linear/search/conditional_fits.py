@@ -50,6 +50,15 @@ def level_contrasts(cardinality: int) -> Floats:
     return contrasts
 
 
+@lru_cache(maxsize=256)
+def _pairs_of_contrasts(number: int) -> tuple[Ints, Ints, Ints]:
+    """Pairs of contrasts, each once, as the first and the second of all; and the pair of any two."""
+    one, other = np.triu_indices(number)
+    places = np.empty((number, number), np.int64)
+    places[one, other] = places[other, one] = np.arange(len(one))
+    return one, other, places
+
+
 @dataclass(frozen=True, eq=False)
 class Design:
     """Statistics of patterns and levels, which may be of less than full rank: products, of which few are written out.
@@ -84,7 +93,8 @@ class Design:
         """
         tables = [columns for given, _ in self.parts for columns in given]
         cells = np.repeat(is_given, [len(columns) for columns in tables])[:, None]
-        return replace(self, never=self._places @ ((self._by_cell @ counts == 0) & cells).astype(np.float64) > 0)
+        is_empty = (self._by_cell @ counts == 0) & cells
+        return replace(self, never=self._places @ is_empty.astype(np.float64) > 0) if is_empty.any() else self
 
     def law(self, parameters: Floats) -> tuple[Floats, Floats]:
         """Probabilities of levels (P, r), and the logarithms of the sums that divide them (P,)."""
@@ -214,11 +224,9 @@ class Design:
         # That of all contrasts of the levels, in every pattern and then in every pair of cells.
         num_levels = probs.shape[1]
         every = level_contrasts(num_levels)
-        one, other = np.triu_indices(num_levels - 1)
+        one, other, places = _pairs_of_contrasts(num_levels - 1)
         means = probs @ every
         covariance = totals[:, None] * (probs @ (every[:, one] * every[:, other]) - means[:, one] * means[:, other])
-        places = np.empty((num_levels - 1, num_levels - 1), np.int64)
-        places[one, other] = places[other, one] = np.arange(len(one))
         # Sums of two columns, then all their contrasts beside each other, then those of the parts.
         written, size = self._written, int(self._ends[-1])
         num = 0 if written is None else written.size * len(one)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 from typing_extensions import override
 
@@ -23,6 +24,9 @@ from .conditional_fits import is_large
 from .edge_tests import EdgeTester, by_chi_square, chi_square_log_tail, conditional_terms, smallest, two_by_two_log_tail
 from .rounds import checked_pair, rows_digest, singles
 
+Floats = NDArray[np.float64]
+Longs = NDArray[np.int64]
+
 # Many sets at once, each by its own table: the p-values of pairs alone, and triples that promise something.
 
 _LOOK_UPS = 2**31  # of rows in sets
@@ -34,18 +38,19 @@ _PAIR_FACETS = ((0, 1), (0, 2), (1, 2))
 
 def lone_pairs(tester: EdgeTester, pairs: Sequence[Edge]) -> list[EdgeTest]:
     """The tests of pairs beside nothing else, as :meth:`EdgeTester.test` makes them, in the order of the pairs."""
-    by_pair: dict[Edge, EdgeTest] = {}
-    for shape, batch in _batches(tester, pairs):
+    tests: dict[int, EdgeTest] = {}
+    for numbers, tables in _batches(tester, tester.positions(pairs, 2)):
         # All pairs of one shape at once, by the tail in closed form.
-        tables, total = tester.tables(batch), tester.total
+        total, shape = tester.total, tables.shape[1:]
         row, column = tables.sum(2, keepdims=True), tables.sum(1, keepdims=True)
-        tails, gains = (part.reshape(len(batch), -1) for part in two_by_two_log_tail(tables, row, column, total))
+        tails, gains = (part.reshape(len(tables), -1) for part in two_by_two_log_tail(tables, row, column, total))
         best = tails.argmin(1)
         free = math.log(math.prod(size if size > 2 else 1 for size in shape))
-        for i, edge in enumerate(batch):
+        for i, number in enumerate(numbers.tolist()):
             # The most extreme cell, and beside it the table without rare levels.
+            edge = pairs[number]
             log_p, gain = min(0.0, float(tails[i, best[i]]) + free), float(gains[i, best[i]])
-            tests = [EdgeTest(edge, log_p, gain, "saddle point")]
+            each = [EdgeTest(edge, log_p, gain, "saddle point")]
             groups = tester.pooled(edge)
             if groups is not None:
                 first, second = (np.eye(int(group.max()) + 1)[group] for group in groups.values())
@@ -53,9 +58,9 @@ def lone_pairs(tester: EdgeTester, pairs: Sequence[Edge]) -> list[EdgeTest]:
                 law = table.sum(1, keepdims=True) * table.sum(0) / table.sum()
                 gain = max(0.0, float((table[table > 0] * np.log(table[table > 0] / law[table > 0])).sum()))
                 least, num_free = min(2 * gain, float(((table - law) ** 2 / law).sum())), np.array(table.shape) - 1
-                tests.append(by_chi_square(edge, gain, least, int(num_free.prod())))
-            by_pair[edge] = smallest(tests)
-    return [by_pair[edge] for edge in pairs]
+                each.append(by_chi_square(edge, gain, least, int(num_free.prod())))
+            tests[number] = smallest(each)
+    return [tests[number] for number in range(len(pairs))]
 
 
 def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[Edge]) -> list[Edge]:
@@ -64,38 +69,40 @@ def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[
     All triples where that costs seconds at most, else those that hold one of some pairs.
     """
     # All triples, or those around pairs where all would take too long.
-    rows, num = tester.num_distinct, math.comb(len(names), 3)
-    if rows * num <= _LOOK_UPS:
-        sets = list(itertools.combinations(names, 3))
+    rows, places = tester.num_distinct, tester.positions([(name,) for name in names], 1)[:, 0]
+    if rows * math.comb(len(names), 3) <= _LOOK_UPS:
+        numbers = np.fromiter(itertools.chain(*itertools.combinations(range(len(names)), 3)), np.int64)
+        sets = places[numbers.reshape(-1, 3)]
     else:
-        position = {name: i for i, name in enumerate(names)}
-        joined = {frozenset((*pair, name)) for pair in pairs if len(pair) == 2 for name in names}
-        sets = [tuple(sorted(triple, key=position.__getitem__)) for triple in joined if len(triple) == 3]
+        around = tester.positions([pair for pair in pairs if len(pair) == 2], 2)
+        third = np.tile(places, len(around))[:, None]
+        sets = np.sort(np.concatenate([np.repeat(around, len(places), axis=0), third], 1), axis=1)
+        sets = np.unique(sets[(np.diff(sets, axis=1) > 0).all(1)], axis=0)
         if rows * len(sets) > _LOOK_UPS:
             return []
     # How far the own table of each is from a law without a triple.
-    values: dict[Edge, float] = {}
-    for _, batch in _batches(tester, sets):
-        tables = tester.tables(batch) / tester.total
+    log_p = np.zeros(len(sets))
+    for numbers, counts in _batches(tester, sets):
+        tables = counts / tester.total
         laws = fitted_margins(np.full_like(tables, 1.0 / tables[0].size), tables, _PAIR_FACETS)
         with np.errstate(divide="ignore", invalid="ignore"):
             parts = np.where(tables > 0, tables * np.log(tables / laws), 0.0)
-        gain = np.maximum(parts.reshape(len(batch), -1).sum(1), 0.0) * tester.total
-        degrees = tester.num_parameters(batch[0])
-        values.update(zip(batch, chi_square_log_tail(2 * gain, degrees).tolist(), strict=True))
-    promising = [edge for edge, log_p in values.items() if log_p <= _PROMISING]
-    return sorted(promising, key=values.__getitem__)[: max(_KEPT, 2 * len(names))]
+        gain = np.maximum(parts.reshape(len(tables), -1).sum(1), 0.0) * tester.total
+        log_p[numbers] = chi_square_log_tail(2 * gain, math.prod(size - 1 for size in tables.shape[1:]))
+    best = np.argsort(log_p, kind="stable")[: max(_KEPT, 2 * len(names))]
+    every = list(tester.cardinalities)
+    return [tuple(every[i] for i in sets[number]) for number in best if log_p[number] <= _PROMISING]
 
 
-def _batches(tester: EdgeTester, sets: Sequence[Edge]) -> Iterator[tuple[tuple[int, ...], list[Edge]]]:
-    """Sets of one shape at a time, so many that their tables stay small."""
-    by_shape: dict[tuple[int, ...], list[Edge]] = defaultdict(list)
-    for edge in sets:
-        by_shape[tuple(tester.cardinalities[name] for name in edge)].append(edge)
-    for shape, members in by_shape.items():
-        size = max(1, _CELLS // math.prod(shape))
-        for begin in range(0, len(members), size):
-            yield shape, members[begin : begin + size]
+def _batches(tester: EdgeTester, sets: Longs) -> Iterator[tuple[Longs, Floats]]:
+    """The numbers of sets of one shape, and their tables, so many at a time that these stay small."""
+    shapes = np.array([*tester.cardinalities.values()], np.int64)[sets]
+    keys = shapes @ (shapes.max(initial=0) + 1) ** np.arange(shapes.shape[1])
+    _, first, kinds = np.unique(keys, return_index=True, return_inverse=True)
+    for kind, shape in enumerate(shapes[first]):
+        members = np.flatnonzero(kinds == kind)
+        for part in np.array_split(members, -(-len(members) * int(shape.prod()) // _CELLS)):
+            yield part, tester.tables(sets[part])
 
 
 _MAX_ORDER = 3

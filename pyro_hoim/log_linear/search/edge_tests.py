@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array
 from scipy.special import chdtrc, chdtri, log_softmax
 
+from ...data.counting import marginal_tables
 from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
 from ...results.confirmation import Asked, EdgeTest, saddle_point_log_tail
@@ -143,10 +144,15 @@ class EdgeTester:
         """Number of distinct rows."""
         return self._codes.shape[1]
 
-    def tables(self, edges: Sequence[Edge]) -> Floats:
-        """Counts (len(edges), *shape) of sets of one shape."""
-        shape = [self.cardinalities[name] for name in edges[0]]
-        return self._rows.marginal_counts(edges).numpy().reshape(len(edges), *shape)
+    def positions(self, edges: Sequence[Edge], size: int) -> Ints:
+        """The variables of sets of one size by their number (len(edges), size)."""
+        return np.fromiter(map(self._places.__getitem__, itertools.chain(*edges)), np.int64).reshape(-1, size)
+
+    def tables(self, sets: Ints) -> Floats:
+        """Counts (len(sets), *shape) of sets of one shape, by the numbers of their variables."""
+        sizes = [*self.cardinalities.values()]
+        counts = marginal_tables(self._codes.T, self._weights, sizes, sets)
+        return counts.reshape(len(sets), *(sizes[i] for i in sets[0]))
 
     def num_parameters(self, edge: Iterable[str]) -> int:
         """Free parameters of a set."""
@@ -419,6 +425,8 @@ class EdgeTester:
 
 def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
     """Several tests of one set as one: the smallest p-value times their number."""
+    if len(tests) == 1:
+        return tests[0]
     best = min(tests, key=lambda test: test.log_p_value)
     log_p_value = min(0.0, best.log_p_value + math.log(len(tests)))
     return replace(best, log_p_value=log_p_value, gain=max(test.gain for test in tests))

@@ -440,7 +440,7 @@ def test_beside_many_parameters_cells_are_not_tested(monkeypatch):
     codes = np.random.default_rng(0).integers(0, 2, (400, 3))
     codes[:, 1] = np.where(np.random.default_rng(1).random(400) < 0.3, codes[:, 0], codes[:, 1])
     tester = EdgeTester(rows_of(codes))
-    table = tester.tables([("a", "b")])[0]
+    table = tester.tables(np.array([[0, 1]]))[0]
     expected = chi2_contingency(table, correction=False, lambda_="log-likelihood").statistic / 2
     test = tester.test(("a", "b"), [("b", "c"), ("a", "c")])
     assert test.method == "chi-square" and test.gain == pytest.approx(expected, abs=2.0)
@@ -513,10 +513,10 @@ def test_levels_that_a_table_given_never_has_leave_the_law():
     np.testing.assert_allclose(fit.probs, patterns.counts / patterns.counts.sum(1, keepdims=True), atol=1e-3)
     limit = conditional_fits.maximised(tester._design(patterns, whole), patterns.counts)
     assert limit.value < fit.value < limit.value + 1e-3
-    assert tester._seen_design(patterns, part).never.sum() < never.sum()
+    assert never.any() and tester._seen_design(patterns, part).never is None
     four = EdgeTester(linked(60, 0))
     pure = [(), *itertools.combinations("bcd", 2), ("b", "c", "d")]  # pairs and a triple without single columns
-    assert not four._seen_design(four._patterns("a", ("b", "c", "d")), pure).never.any()
+    assert four._seen_design(four._patterns("a", ("b", "c", "d")), pure).never is None
 
 
 def test_a_fit_without_the_set_serves_for_other_sets_of_its_variable():

@@ -25,6 +25,7 @@ from pyro_hoim.log_linear import (
     fit,
     parametrization,
 )
+from pyro_hoim.log_linear.fitting.design import fitted_margins
 from pyro_hoim.log_linear.search.scores import CONCENTRATIONS
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
@@ -439,3 +440,12 @@ def test_bad_arguments():
         CandidatePool(FOUR, 0.3, allowed=["ab"])
     with pytest.raises(InputError, match="empty set"):
         CandidatePool(FOUR, 0.3, allowed=[()])
+
+
+@pytest.mark.parametrize("number", [5, 40])
+def test_few_and_many_tables_are_fitted_to_the_closed_form_of_a_chain(number):
+    data = np.random.default_rng(0).dirichlet(np.ones(12), number).reshape(number, 2, 3, 2)
+    fitted = fitted_margins(np.full_like(data, 1 / 12), data, [(0, 1), (1, 2)])
+    chain = data.sum(3, keepdims=True) * data.sum(1, keepdims=True) / data.sum((1, 3), keepdims=True)
+    np.testing.assert_allclose(fitted, chain, rtol=1e-12)
+    assert not np.allclose(fitted, data)
