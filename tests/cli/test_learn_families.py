@@ -19,7 +19,7 @@ FAMILIES = ["--numbers", "families"]
 SAID = ["--family", "visits=count"]
 
 
-def made_frame(num=240, seed=11):
+def made_frame(num=160, seed=11):
     """Labels, 0/1, counts, positive and real numbers that share a cause, and an identifier."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=num)
@@ -76,7 +76,7 @@ def test_the_model_is_that_of_the_library(learned):
     assert found["l1"] == result.l1[2] and [step["l1"] for step in found["path"]] == [0.2, 0.1, 0.05, 0.02]
     kept = {tuple(test["edge"]) for test in found["structure"]["tests"] if test["is_kept"]}
     assert kept == {*result.confirmed.confirmation.kept}
-    assert found["rows"] == {"train": 240, "validation": 0, "test": 0}
+    assert found["rows"] == {"train": 160, "validation": 0, "test": 0}
 
 
 def test_the_choice_of_families_is_said_and_what_is_left_out(learned, shell):
@@ -157,7 +157,7 @@ def test_every_command_takes_the_files(name, learned, shell):
     frame = pd.read_csv(rows)
     scored = shell.json("score", path, rows)
     assert scored["pseudo_nll"] == pytest.approx(-float(result.log_pseudo_prob(frame).mean()), rel=1e-9)
-    assert scored["gain"] > 0 and scored["parts"]["train"]["rows"] == 240
+    assert scored["gain"] > 0 and scored["parts"]["train"]["rows"] == 160
     shell("predict", path, rows, "--target", "region", "--out", f"{name}.csv")
     expected = result.predict(frame, "region")
     assert pd.read_csv(f"{name}.csv")["p(north)"].to_numpy() == pytest.approx(expected["p(north)"].to_numpy())

@@ -139,7 +139,7 @@ FEW = (
     "import functools\n"
     "from pyro_hoim.log_linear.learning import _session as _learn_trainers\n"
     "from pyro_hoim.log_linear import SampledTraining\n"
-    "_learn_trainers.SampledTraining = functools.partial(SampledTraining, num_chains=500, num_iterations=100)\n"
+    "_learn_trainers.SampledTraining = functools.partial(SampledTraining, num_chains=300, num_iterations=60)\n"
 )
 
 

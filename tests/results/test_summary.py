@@ -226,7 +226,7 @@ def test_a_learned_network_knows_its_gain_over_independent_columns(frame):
 
 
 def test_results_of_all_families_begin_alike(frame):
-    machine = fit_machine(frame, 1)
+    machine = fit_machine(frame, 1, LearningOptions("pcd", iterations=20))
     roots = hoim.fit_roots(pd.DataFrame(np.random.default_rng(1).poisson(3, (40, 3)), columns=list("xyz")))
     for result, family in ((hoim.learn_network(frame), "dependency network"), (machine, "machine"), (roots, "root")):
         first, second = repr(result).split("\n")
