@@ -352,13 +352,10 @@ class RootEffects:
             if response in (None, column.name):
                 for one in (one for name in by_name if name in neighbours[column.name] for one in changes[name]):
                     records += self._effects_of(column, one, level)
-        order = ["response", "levels", "column", "before", "after", "effect", "estimate", "std_error", "lower", "upper"]
-        frame = pd.DataFrame(records, columns=[*order, "unpenalised", "is_shrunk"])
-        frame = frame.drop(columns="is_shrunk")
-        if not any(record["levels"] for record in records):
-            frame = frame.drop(columns="levels")
-        if not any(record["is_shrunk"] for record in records):
-            frame = frame.drop(columns="unpenalised")
+        levels = ["levels"] if any(record["levels"] for record in records) else []
+        unpenalised = ["unpenalised"] if any(record["is_shrunk"] for record in records) else []
+        figures = ["column", "before", "after", "effect", "estimate", "std_error", "lower", "upper"]
+        frame = pd.DataFrame(records, columns=["response", *levels, *figures, *unpenalised])
         notes = self._notes(state, response, frame, level, bool(given))
         frame.attrs = {"notes": notes, "level": level, "given": self._worded(state), "hidden": ["unpenalised"]}
         return frame

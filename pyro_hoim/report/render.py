@@ -139,6 +139,7 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
+    environment.filters["shown"] = _shown
     return environment.get_template("template.html.j2")
 
 
@@ -173,8 +174,6 @@ def render_page(
         anchor=lambda section: by_section[id(section)],
         grouped=_grouped,
         subtitle=f"{rows}{' of ' * bool(rows)}{plural(len(names), 'column')}: {', '.join(names[:_NAMED])}{more}",
-        shown=_shown,
-        is_number=lambda cell: not isinstance(cell.value, str),
         drawn=lambda block: picture(block.drawing) if pictures is None else pictures[id(block)],
         narrow=lambda block: block.narrow and picture(block.narrow),
         file=lambda block: files.get(id(block), ""),
