@@ -19,6 +19,7 @@ from ...core.trainer import Loss, RidgeTrainer, TrainingReport
 from ...data.observations import Observations
 from ...errors import check_choice
 from ...runs.checkpoint import RunFile, RunOptions, TimeUp, check_equal, check_time, ending_at, packed, unpacked
+from ...structure.elimination_order import least_fill, neighbour_pairs
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
@@ -37,6 +38,7 @@ TrainerName = Literal["auto", "exact", "sampled", "pseudo-likelihood"]
 
 _MAX_EXACT_STATES = 2**21
 _MAX_EXACT_WORK = 5e8  # states times interactions, of one evaluation: about two seconds
+_MAX_FINAL_WORK = 1e7  # of one of a last fit in place of chains, which take as long for all of it as a hundred of these
 _SEARCH_STOPPING, _FINAL_STOPPING = Stopping(1e-4, 150), Stopping(1e-5, 300)
 _WIDE = 100  # variables from which on the last fit has no more chains than the others
 _MANY = 50  # variables from which on fits of a search go on from one another in any case: faster, a little worse
@@ -61,6 +63,17 @@ class Recipe:
     chains_factor: int = 4
     loss_error: float = _LOSS_ERROR
     is_wide: bool = False
+    is_auto: bool = False
+
+    def last(self, graph: InteractionHypergraph) -> Recipe:
+        """That of the last fit of a collection: exact, where the library chose the trainer and this takes no longer."""
+        if self.name != "sampled" or not self.is_auto or self.sampling is not None:
+            return self
+        # An order of elimination that ends early shows most collections to be too large, which plans take long for.
+        cards = graph.domain.cardinalities
+        _, largest = least_fill(neighbour_pairs(graph), cards, list(range(len(cards))), most=_MAX_FINAL_WORK)
+        is_cheap = largest <= _MAX_FINAL_WORK and Auto().plan(graph.closure()).flops <= _MAX_FINAL_WORK
+        return replace(self, name="exact") if is_cheap else self
 
     def trainer(
         self,
@@ -171,7 +184,8 @@ def checked_recipe(
 ) -> Recipe:
     """The trainer that serves; ``largest`` is the largest collection that can come up, None where all sets may."""
     check_choice(trainer, get_args(TrainerName), "trainer")
-    if trainer == "auto":
+    is_auto = trainer == "auto"
+    if is_auto:
         trainer = "exact" if _is_exact_cheap(rows, largest) else "sampled"
     rounds = (2, 2 if trainer == "sampled" else 4)
     if evidence_rounds is not None:
@@ -183,7 +197,7 @@ def checked_recipe(
     width = len(rows.domain) / _WIDE
     factor, error = max(1, min(4, int(1 / max(width, 0.1)))), _LOSS_ERROR * math.sqrt(max(1.0, width))
     is_wide = len(rows.domain) >= _MANY
-    return Recipe(trainer, rounds, seed, states, progress, sampling, factor, error, is_wide)
+    return Recipe(trainer, rounds, seed, states, progress, sampling, factor, error, is_wide, is_auto)
 
 
 def _is_exact_cheap(rows: Observations, largest: InteractionHypergraph | None) -> bool:
@@ -265,7 +279,7 @@ class Session:
 
         ``settled`` strengths stay, ``chosen`` ones are those of the rows.
         """
-        recipe, file = self.recipe, run_file(self.run, f"{stage}.safetensors")
+        recipe, file = self.recipe.last(hypergraph), run_file(self.run, f"{stage}.safetensors")
         if file is not None:
             settings = {
                 "trainer": repr(recipe),

@@ -370,7 +370,8 @@ def learn_variables(
             columns on, where each thousand pairs of words would bring a little), and a time limit for the whole: what
             is under way after half of it is given up, and the stages that follow are cut or left out, as the notes say.
         trainer: ``exact`` gradients, ``sampled`` ones, or ``pseudo-likelihood``; ``auto`` is exact where one evaluation
-            takes seconds at most (about 2 million states), else sampled.
+            takes seconds at most (about 2 million states), else sampled, and without settings of ``sampling`` the last
+            fit of interactions that elimination sums in milliseconds is exact all the same, and so is its log Z.
         sampling: settings of sampled training; by default those of :class:`SampledTraining`, with up to four
             times the chains in the last fit, and a smaller damping there (1e-3) and where the rows choose the
             strengths (5e-4), which then hold parameters of rare cells back.
@@ -579,7 +580,7 @@ def _learned(
         tables=trainer.tables,
         ridge=trainer.penalty,
         log_partition=log_z,
-        trainer=session.recipe.name,
+        trainer=trainer.name,
         training=final.report,
         selection=selection,
         independent=frequency_model(rows),

@@ -40,7 +40,7 @@ class LearnResult(Fitted):
         tables: its balanced tables (num_terms,), float64.
         ridge: the penalty that they were trained with; its strengths are those that the rows support.
         log_partition: log Z of the tables, exact or estimated with an error and a sandwich.
-        trainer: ``exact``, ``sampled`` or ``pseudo-likelihood``.
+        trainer: of the last fit: ``exact``, ``sampled`` or ``pseudo-likelihood``.
         training: report of the last fit.
         selection: the search, with its capacity curve; None where the collection was given.
         independent, one_body: single variables with their smoothed frequencies, and trained as the model is.

@@ -546,6 +546,27 @@ def test_fits_of_a_search_go_on_where_annealed_weights_were_even_or_columns_are_
     assert [made.train().num_iterations for _ in range(2)] == [40, second]
 
 
+@pytest.mark.parametrize(
+    ("trainer_name", "sampling", "edges", "expected"),
+    [
+        ("auto", None, [(i, i + 1) for i in range(39)], "exact"),
+        ("auto", None, list(itertools.combinations(range(40), 2)), "sampled"),
+        ("auto", SampledTraining(), [(i, i + 1) for i in range(39)], "sampled"),
+        ("sampled", None, [(i, i + 1) for i in range(39)], "sampled"),
+    ],
+)
+def test_the_last_fit_is_exact_where_nothing_else_was_asked_for_and_elimination_is_cheap(
+    trainer_name, sampling, edges, expected
+):
+    codes = torch.randint(2, (60, 40), generator=torch.Generator().manual_seed(0))
+    rows = Observations(Domain.from_cardinalities([2] * 40), codes)
+    recipe = checked_recipe(rows, trainer_name, 0, None, 2, 0, progress=False, sampling=sampling)
+    names = rows.domain.names
+    pairs = [tuple(names[i] for i in edge) for edge in edges]
+    graph = InteractionHypergraph(rows.domain, [*((name,) for name in names), *pairs])
+    assert (recipe.name, recipe.last(graph).name) == ("sampled", expected)
+
+
 @pytest.mark.parametrize("error", [0.01, math.inf])
 def test_a_call_that_went_on_is_made_again_where_log_z_has_no_error_bar(error, monkeypatch):
     made = trainer(restart="doubt", penalty=InteractionRidge(1.0), evidence=EvidenceRounds(1))
