@@ -126,7 +126,7 @@ TABLES = {"breast cancer": load_breast_cancer, "iris": load_iris, "wine": load_w
 @pytest.mark.parametrize("name", TABLES)
 def test_the_default_competes_with_logistic_regression(name):
     X, y = TABLES[name](return_X_y=True, as_frame=True)
-    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
     models = InteractionClassifier(), make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     ours, theirs = (cross_val_predict(model, X, y, cv=folds, method="predict_proba") for model in models)
     areas = [roc_auc_score(y, p[:, 1] if p.shape[1] == 2 else p, multi_class="ovr") for p in (ours, theirs)]
