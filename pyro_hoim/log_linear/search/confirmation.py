@@ -71,7 +71,7 @@ def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[
     # All triples, or those around pairs where all would take too long.
     rows, places = tester.num_distinct, tester.positions([(name,) for name in names], 1)[:, 0]
     if rows * math.comb(len(names), 3) <= _LOOK_UPS:
-        numbers = np.fromiter(itertools.chain(*itertools.combinations(range(len(names)), 3)), np.int64)
+        numbers = np.fromiter(itertools.chain.from_iterable(itertools.combinations(range(len(names)), 3)), np.int64)
         sets = places[numbers.reshape(-1, 3)]
     else:
         around = tester.positions([pair for pair in pairs if len(pair) == 2], 2)

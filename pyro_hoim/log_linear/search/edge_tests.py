@@ -146,7 +146,8 @@ class EdgeTester:
 
     def positions(self, edges: Sequence[Edge], size: int) -> Ints:
         """The variables of sets of one size by their number (len(edges), size)."""
-        return np.fromiter(map(self._places.__getitem__, itertools.chain(*edges)), np.int64).reshape(-1, size)
+        names = itertools.chain.from_iterable(edges)
+        return np.fromiter(map(self._places.__getitem__, names), np.int64).reshape(-1, size)
 
     def tables(self, sets: Ints) -> Floats:
         """Counts (len(sets), *shape) of sets of one shape, by the numbers of their variables."""
