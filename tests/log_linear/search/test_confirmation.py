@@ -401,12 +401,20 @@ def linked(num, seed):
     return rows_of(codes)
 
 
+def by_products(monkeypatch, most=0):
+    """Laws of all sizes are large, and those of more parameters than ``most`` have no matrix."""
+    monkeypatch.setattr(conditional_fits, "_LARGE", 0)
+    monkeypatch.setattr(conditional_fits, "_WITH_MATRIX", most)
+
+
+@pytest.mark.parametrize("most", [0, 10**6])
 @pytest.mark.parametrize("others", [[], ["ab", "bc", "ad"], ["abd"], ["bcd", "bd", "cd", "bc"]], ids=str)
-def test_tests_of_laws_of_many_parameters_are_those_of_few(others, monkeypatch):
-    """Products with the information in place of matrices: the pooled test and held-out gains."""
+def test_tests_of_laws_of_many_parameters_are_those_of_few(others, most, monkeypatch):
+    """Products with the information in place of matrices, and rough fits by these: pooled tests and held-out gains."""
     answers = []
-    for large in (10**6, 0):
-        monkeypatch.setattr(conditional_fits, "_LARGE", large)
+    for is_many in (False, True):
+        if is_many:
+            by_products(monkeypatch, most)
         tester, judging = EdgeTester(linked(600, 0)), EdgeTester(linked(300, 1))
         beside = [tuple(other) for other in others]
         for edge in (("a", "b"), ("a", "c"), ("a", "b", "c"), ("b", "d")):
@@ -435,7 +443,7 @@ def test_beside_many_parameters_a_set_is_tested_without_its_supersets(monkeypatc
 
 
 def test_beside_many_parameters_cells_are_not_tested(monkeypatch):
-    monkeypatch.setattr(conditional_fits, "_LARGE", 0)
+    by_products(monkeypatch)
     monkeypatch.setattr(EdgeTester, "_extreme_cells", None)
     codes = np.random.default_rng(0).integers(0, 2, (400, 3))
     codes[:, 1] = np.where(np.random.default_rng(1).random(400) < 0.3, codes[:, 0], codes[:, 1])
@@ -456,7 +464,7 @@ def test_beside_too_many_parameters_for_its_rows_nothing_is_confirmed(monkeypatc
     copied = np.random.default_rng(1).random((150, 3)) < (0.9, 0.6, 0.5)
     codes[:, 1:] = np.where(copied, codes[:, :1], codes[:, 1:])
     assert kept(confirm(*halves(codes), max_order=2)) == {("a", "b"), ("a", "c"), ("a", "d")}  # control, too
-    monkeypatch.setattr(conditional_fits, "_LARGE", 0)
+    by_products(monkeypatch)
     terms = conditional_terms("b", edge, others)
     num = sum(EdgeTester(rows).num_parameters((*term, "b")) for term in [*terms, ("c",)])
     for count, is_enough in ((5 * num, True), (5 * num - 1, False)):
@@ -474,7 +482,7 @@ def test_beside_too_many_parameters_for_its_rows_nothing_is_confirmed(monkeypatc
 
 @pytest.mark.parametrize(("tried", "replaced_by"), [(8, (("a", "b"), ("b", "c"))), (1, ())])
 def test_beside_many_parameters_few_sets_are_tried_as_what_replaces_another(tried, replaced_by, monkeypatch):
-    monkeypatch.setattr(conditional_fits, "_LARGE", 0)
+    by_products(monkeypatch)
     monkeypatch.setattr(confirmation, "_TRIED", tried)
     codes = chain(3000, 0, 3)
     graph = InteractionHypergraph(rows_of(codes).domain, [("a", "b"), ("b", "c"), ("a", "c")], closure=True)
@@ -484,7 +492,7 @@ def test_beside_many_parameters_few_sets_are_tried_as_what_replaces_another(trie
 
 def test_size_of_tests_beside_many_parameters(monkeypatch):
     """Absent sets of a chain of columns are as rarely below 0.05 as is said; those of the chain are, mostly."""
-    monkeypatch.setattr(conditional_fits, "_LARGE", 0)
+    by_products(monkeypatch)
     rng, num = np.random.default_rng(0), 200
     absent, control = [], []
     for _ in range(num):
@@ -497,6 +505,20 @@ def test_size_of_tests_beside_many_parameters(monkeypatch):
     below = int((np.array(absent) < 0.05).sum())
     assert binom.sf(below - 1, len(absent), 0.05) > FALSE_ALARM_RATE and below > 0
     assert (np.array(control) < 0.05).mean() > 0.9
+
+
+def test_pairs_and_triples_of_columns_of_any_levels_are_tested_together_as_alone(monkeypatch):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, (2, 3, 2, 4), (400, 4))
+    codes[:, 2] = np.where(rng.random(400) < 0.9, (codes[:, 0] + (codes[:, 1] > 0)) % 2, codes[:, 2])
+    tester, pairs = EdgeTester(rows_of(codes)), list(itertools.combinations("abcd", 2))
+    for pair, test in zip(pairs, lone_pairs(tester, pairs), strict=True):
+        assert test.edge == pair
+        assert test.log_p_value == pytest.approx(tester.test(pair, []).log_p_value, abs=0.02)
+    every = confirmation.promising_triples(tester, "abcd", [])
+    monkeypatch.setattr(confirmation, "_LOOK_UPS", 3 * tester.num_distinct)  # too few for all four
+    around = confirmation.promising_triples(tester, "abcd", [("a", "b"), ("a", "c")])
+    assert every[0] == around[0] == ("a", "b", "c") and confirmation.promising_triples(tester, "abcd", pairs) == []
 
 
 def test_levels_that_a_table_given_never_has_leave_the_law():
